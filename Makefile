@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# The system's Python is preferred: a virtual environment of an interpreter in root's home cannot be executed by the
+# other users that the tests become.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit bench clean
+
+help:            ## what can be made
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
+
+demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
+	@$(BIN)/python -m ondol.demo
+
+test: check $(VENV)/.dev .build/triton36 ## everything: lint, types, unit, fault, real-tool and multi-user tests
+	@$(BIN)/python tests/setup_machine.py
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev   ## lint and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev    ## the fast tests only
+	$(BIN)/python -m pytest -m "not real and not fault and not root"
+
+bench: $(VENV)/.dev   ## measure the speed claims of docs/benchmarks.md, side by side with their peers
+	$(BIN)/python -m bench
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+# A second Triton beside the first one: the oldest layout that is promised to work.
+.build/triton36: | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@.part triton==3.6.0
+	mv $@.part $@
+
+clean:           ## forget everything that was built or installed here
+	rm -rf $(VENV) .build .pytest_cache .mypy_cache .ruff_cache

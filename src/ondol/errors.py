@@ -1,0 +1,66 @@
+"""Everything Ondol can say went wrong.
+
+    OndolError
+    ├── UsageError         the user typed or configured something we cannot act on
+    ├── StoreError         the store cannot be used as asked: missing, unreadable, foreign, full …
+    │   ├── StoreMissing   there is no store there
+    │   └── StoreFormat    there is one, of a format this version does not speak
+    ├── PackError          bytes that claim to be a pack and are not a good one
+    ├── EntryRefused       a tool's entry that must not travel, and why
+    └── RoomError          no private room could be opened
+
+Each error has four parts, printed in this order: *what* happened to which thing, *because* of what was observed,
+*note* what Ondol does now, *hint* what to type. Errors are leaves: they import nothing of ours, and only `cli` and
+`report` turn them into text.
+"""
+
+from __future__ import annotations
+
+
+class OndolError(Exception):
+    """Base of all; `what` is one sentence that names the thing and its place."""
+
+    def __init__(self, what: str, *, because: str = "", note: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.because = because
+        self.note = note
+        self.hint = hint
+
+    def line(self) -> str:
+        """The error as one line, for warnings beside a running job."""
+        text = self.what
+        if self.because:
+            text += f": {self.because}"
+        return f"{text} (fix: {self.hint})" if self.hint else text
+
+    def __str__(self) -> str:
+        return self.line()
+
+
+class UsageError(OndolError):
+    """The command line, the environment or a configuration file asks for something impossible."""
+
+
+class StoreError(OndolError):
+    """The store cannot serve this request. For a job this is a miss; for `ondol store` it is the answer."""
+
+
+class StoreMissing(StoreError):
+    """Nothing is there yet."""
+
+
+class StoreFormat(StoreError):
+    """The store was written by a version whose format we do not speak."""
+
+
+class PackError(OndolError):
+    """A pack that is torn, corrupt, oversized or not what its place says. Always a miss, never a crash."""
+
+
+class EntryRefused(OndolError):
+    """An entry in a tool's cache that must not be packed: incomplete, torn, path-bound elsewhere."""
+
+
+class RoomError(OndolError):
+    """No directory on this machine can hold a private room."""

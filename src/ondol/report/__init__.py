@@ -1,0 +1,1 @@
+"""What a person, a CI page or a program is told."""

@@ -1,0 +1,1 @@
+"""A job's private, writable caches: open, fill, harvest, sweep."""

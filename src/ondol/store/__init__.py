@@ -1,0 +1,1 @@
+"""Packs and where they live."""

@@ -1,0 +1,1 @@
+"""One tool per file: what its cache is made of."""

@@ -1,0 +1,1 @@
+"""Who may write, and what may be read."""

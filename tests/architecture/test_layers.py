@@ -1,0 +1,103 @@
+"""The tree is the architecture: imports point down only, and nothing grows past what a reader can hold."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src" / "ondol"
+ROOT = Path(__file__).parents[2]
+
+#: Rooms, lowest first. A module may import from lower rows and from its own room.
+LAYERS: list[set[str]] = [
+    {"__init__", "errors", "exitcodes", "events", "config", "words"},
+    {"host"},
+    {"store", "tools"},
+    {"room", "heal", "trust", "fleet"},
+    {"doctor", "report", "engines"},
+    {"jobs"},
+    {"cli", "pytest_plugin", "demo", "__main__", "testing"},
+]
+CACHE_WING = {"store", "tools", "room", "heal", "trust"}
+RUN_WING = {"fleet", "engines"}
+#: Modules that decide. They get facts, time and randomness as arguments and return a decision.
+PURE = [
+    "trust/policy.py",
+    "trust/owners.py",
+    "store/gc_plan.py",
+    "room/choose.py",
+    "room/select.py",
+    "words.py",
+]
+ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
+
+MODULES = sorted(SRC.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    relative = path.relative_to(SRC)
+    return relative.parts[0].removesuffix(".py")
+
+
+def rank(room: str) -> int:
+    for number, rooms in enumerate(LAYERS):
+        if room in rooms:
+            return number
+    raise AssertionError(f"room {room!r} stands in no layer: add it to LAYERS, and to ARCHITECTURE.md")
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module of ours that this file imports, anywhere in it, as dotted names below `ondol`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import; write the full name"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {name.removeprefix("ondol.") for name in names if name.startswith("ondol.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_imports_point_down(path: Path) -> None:
+    own = room_of(path)
+    for name in imports_of(path):
+        other = name.split(".")[0]
+        if other in {own, "__version__"}:
+            continue
+        assert rank(other) < rank(own), f"{path.relative_to(ROOT)} ({own}) imports {name}: upwards or sideways"
+        pair = {own, other}
+        assert not (pair & CACHE_WING and pair & RUN_WING), f"{path}: the two wings meet only in jobs"
+
+
+@pytest.mark.parametrize("relative", PURE)
+def test_modules_that_decide_do_no_io(relative: str) -> None:
+    tree = ast.parse((SRC / relative).read_text())
+    imported = {alias.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
+    imported |= {(n.module or "").split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert not imported & ACTING
+    calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    assert not calls & {"open", "print", "input"}
+
+
+def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:
+    for path in (SRC / "tools").glob("*.py"):
+        if path.stem in {"api", "registry", "__init__"}:
+            continue
+        others = {name for name in imports_of(path) if name.startswith("tools.") and not name.startswith("tools.api")}
+        assert not others, f"{path.name} imports {others}: shared code belongs in tools/api.py"
+
+
+@pytest.mark.parametrize("path", [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.name))
+def test_no_file_outgrows_its_reader(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 600
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
