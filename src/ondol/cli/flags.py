@@ -1,0 +1,55 @@
+"""Command-line flags made from the table of settings, so that flag, variable, file key and help can never drift
+apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from ondol import config
+
+_SHORT = {"quiet": "-q", "verbose": "-v"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises nothing of its own: usage errors look like all our errors and have the documented status."""
+
+    def error(self, message: str) -> Any:
+        from ondol.errors import UsageError
+
+        raise UsageError(message, hint=f"{self.prog} --help")
+
+
+def parser(prog: str, description: str, examples: str = "", usage: str | None = None) -> Parser:
+    return Parser(
+        prog=prog,
+        usage=usage,
+        description=description,
+        epilog=f"examples:\n{examples}" if examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_settings(target: argparse.ArgumentParser, names: tuple[str, ...] | None = None) -> None:
+    """Add the flags of these settings (all by default). A flag that is not given leaves no trace in the result."""
+    for option in config.OPTIONS:
+        if names is not None and option.name not in names:
+            continue
+        shorts = [_SHORT[option.name]] if option.name in _SHORT else []
+        text = f"{option.help} [{option.variable}]".replace("%", "%%")
+        if option.kind == "flag":
+            action = argparse.BooleanOptionalAction
+            target.add_argument(*shorts, f"--{option.name}", action=action, default=argparse.SUPPRESS, help=text)
+        else:
+            shown = "|".join(option.choices) or option.metavar
+            target.add_argument(f"--{option.name}", metavar=shown, default=argparse.SUPPRESS, help=text)
+
+
+def settings(parsed: argparse.Namespace) -> config.Settings:
+    given = {
+        option.name: getattr(parsed, option.attribute) for option in config.OPTIONS if hasattr(parsed, option.attribute)
+    }
+    return config.load(given, os.environ, os.getcwd())

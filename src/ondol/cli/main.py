@@ -1,0 +1,72 @@
+"""`ondol COMMAND …`: finds the command, loads only that one, and turns errors into text and a status."""
+
+from __future__ import annotations
+
+import sys
+
+from ondol import exitcodes
+
+#: name → (module, one line for the overview). Modules are imported when their command is used.
+COMMANDS = {
+    "run": ("ondol.cli.run", "run a command with private, pre-filled compile caches"),
+    "store": ("ondol.cli.store", "make, look at, check and clean a store; adopt an existing cache"),
+    "tools": ("ondol.cli.tools", "which tools' caches Ondol understands, and where they are now"),
+    "config": ("ondol.cli.config", "every setting, its value and where it came from"),
+}
+_OVERVIEW = """usage: ondol COMMAND …
+
+Warm and safe CI for accelerator code: one shared, verified store of compiled kernels; every job in a room of its own.
+
+{commands}
+
+  ondol COMMAND --help    what a command does, with examples
+  ondol --version
+"""
+
+
+def run() -> None:
+    """The program's entry point."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        return _overview(exitcodes.OK if argv else exitcodes.USAGE)
+    if argv[0] in ("-V", "--version", "version"):
+        from ondol import __version__
+        from ondol.cli import output
+
+        output.say(f"ondol {__version__}")
+        return exitcodes.OK
+    return _dispatch(argv[0], argv[1:])
+
+
+def _dispatch(name: str, arguments: list[str]) -> int:
+    from importlib import import_module
+
+    from ondol.cli import output
+    from ondol.errors import OndolError, StoreError, UsageError
+
+    try:
+        if name not in COMMANDS:
+            from ondol import words
+
+            meant = words.closest(name, list(COMMANDS))
+            raise UsageError(f"there is no command {name!r}", hint=f"ondol {meant}" if meant else "ondol --help")
+        return int(import_module(COMMANDS[name][0]).main(arguments))
+    except OndolError as error:
+        output.fail(error)
+        if isinstance(error, UsageError):
+            return exitcodes.USAGE
+        return exitcodes.STORE if isinstance(error, StoreError) else exitcodes.INTERNAL
+    except KeyboardInterrupt:
+        return exitcodes.from_signal(2)
+
+
+def _overview(status: int) -> int:
+    from ondol.cli import output
+
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name.ljust(width)}  {line}" for name, (_, line) in COMMANDS.items())
+    output.say(_OVERVIEW.format(commands=listing).rstrip())
+    return status

@@ -1,0 +1,41 @@
+"""The only place from which Ondol writes to the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ondol.errors import OndolError
+
+
+def say(text: str) -> None:
+    """Data, for the user or the next program."""
+    _write(sys.stdout, text)
+
+
+def tell(text: str) -> None:
+    """Everything else."""
+    _write(sys.stderr, text)
+
+
+def _write(stream: Any, text: str) -> None:
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except UnicodeEncodeError:
+        stream.write(text.encode("ascii", "replace").decode() + "\n")
+    except (OSError, ValueError):
+        pass  # a closed pipe or a missing stream is the reader's wish, not a failure of the job
+
+
+def say_json(value: Any) -> None:
+    import json
+
+    say(json.dumps(value, indent=2, sort_keys=False, default=str))
+
+
+def fail(error: OndolError) -> None:
+    tell(f"ondol: error: {error.what}")
+    for label, text in (("because", error.because), ("note", error.note), ("hint", error.hint)):
+        if text:
+            tell(f"  {label}: {text}")

@@ -1,0 +1,43 @@
+"""`ondol store SUBCOMMAND …`: make, look at, check and clean a store; adopt an existing cache."""
+
+from __future__ import annotations
+
+from ondol import exitcodes
+from ondol.cli import flags, output
+from ondol.errors import UsageError
+
+SUBCOMMANDS = {
+    "init": "make a store, and say who may publish for everybody",
+    "ls": "list the entries",
+    "show": "one entry: its files, where it came from, what it saves",
+    "verify": "check every byte of every pack, set the bad ones aside",
+    "stats": "how much of what, from whom",
+    "gc": "remove the least recently useful entries",
+    "adopt": "import an existing raw cache",
+}
+
+
+def main(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        output.say("usage: ondol store SUBCOMMAND …\n")
+        for name, line in SUBCOMMANDS.items():
+            output.say(f"  {name.ljust(8)}{line}")
+        output.say("\n  ondol store SUBCOMMAND --help    what it does, with examples")
+        return exitcodes.OK if arguments else exitcodes.USAGE
+    name = arguments[0]
+    if name not in SUBCOMMANDS:
+        from ondol import words
+
+        meant = words.closest(name, list(SUBCOMMANDS))
+        raise UsageError(f"there is no `ondol store {name}`", hint=f"ondol store {meant or '--help'}")
+    from importlib import import_module
+
+    return int(import_module(f"ondol.cli.store.{name}").main(arguments[1:]))
+
+
+def parser(name: str, description: str, examples: str, settings: tuple[str, ...] = ("store", "trust")) -> flags.Parser:
+    """The parser that all subcommands start from: which store, and JSON."""
+    made = flags.parser(f"ondol store {name}", description, examples)
+    flags.add_settings(made, settings)
+    made.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    return made

@@ -1,0 +1,79 @@
+"""`ondol store adopt DIR`"""
+
+from __future__ import annotations
+
+import os
+
+from ondol import exitcodes, words
+from ondol.cli import flags, output
+from ondol.cli.store import parser
+from ondol.errors import OndolError, UsageError
+from ondol.jobs import adopt, publish
+from ondol.jobs.open_store import open_store
+from ondol.report.progress import Bar
+from ondol.store.entry import is_word
+from ondol.tools import registry
+
+_DESCRIPTION = """Import an existing raw cache: every entry that is readable and complete. Nothing in DIR is changed.
+
+What was left behind is listed with owner and mode. Helper libraries (.so) are taken to be built for this machine's C
+library."""
+_EXAMPLES = """\
+  ondol store adopt ~/.triton/cache
+  ondol store adopt /ci-cache/triton --store /ci-cache/ondol --dry-run"""
+
+
+def main(arguments: list[str]) -> int:
+    made = parser("adopt", _DESCRIPTION, _EXAMPLES, settings=("store", "trust", "scope"))
+    made.add_argument("directory", metavar="DIR")
+    made.add_argument("--tool", metavar="NAME", default="triton", help="whose cache it is (default: triton)")
+    made.add_argument("--dry-run", action="store_true", help="look, and publish nothing")
+    parsed = made.parse_args(arguments)
+    settings = flags.settings(parsed)
+    scope = "main" if settings.scope == "auto" else settings.scope
+    if not is_word(scope):
+        raise UsageError(f"scope {scope!r} is not a plain name", hint="letters, digits, . _ - only")
+    (tool,) = registry.choose([parsed.tool])
+    store = open_store(settings)
+    origin = {**publish.provenance(os.environ, os.getcwd()), "adopted": os.path.abspath(parsed.directory)}
+    with Bar() as bar:
+        result = adopt.adopt(
+            store,
+            tool,
+            parsed.directory,
+            scope,
+            origin,
+            lambda done, total: bar("adopting", done, total),
+            dry_run=parsed.dry_run,
+        )
+    if parsed.as_json:
+        _print_json(result)
+    else:
+        _print(result, store.where, dry_run=parsed.dry_run)
+    if result.outcome.trouble:
+        what, because, hint = result.outcome.trouble
+        output.fail(OndolError(what, because=because, hint=hint))
+        return exitcodes.STORE
+    return exitcodes.OK
+
+
+def _print_json(result: adopt.Adopted) -> None:
+    outcome = result.outcome._asdict()
+    outcome.pop("refused")
+    output.say_json({"found": result.found, **outcome, "problems": [p._asdict() for p in result.problems]})
+
+
+def _print(result: adopt.Adopted, where: str, *, dry_run: bool) -> None:
+    for problem in result.problems[:50]:
+        place = f"{words.printable(problem.path)} (owner {problem.owner}, mode {problem.mode})"
+        output.say(f"{problem.kind}: {place}: {words.printable(problem.why)}")
+    if len(result.problems) > 50:
+        output.say(f"… and {len(result.problems) - 50} more (--json lists all)")
+    outcome = result.outcome
+    if dry_run:
+        output.say(f"{words.entries(result.found)} could be adopted into {where}")
+        return
+    there = f", {outcome.already_there} were there already" if outcome.already_there else ""
+    output.say(
+        f"adopted {words.entries(outcome.published)} ({words.size(outcome.published_bytes)} packed) into {where}{there}"
+    )

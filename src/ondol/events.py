@@ -1,0 +1,86 @@
+"""What happened in a job, as plain values: the one source of the summary, the step summary and the JSON file."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class ToolReport(NamedTuple):
+    """One tool's part of a job."""
+
+    name: str
+    managed: bool = True
+    filled: int = 0
+    filled_bytes: int = 0
+    #: Entries left in the store because of `fill-max`.
+    left_out: int = 0
+    #: None where the file system keeps no access times.
+    used: int | None = None
+    #: Filled, and made again by the tool all the same.
+    remade: int = 0
+    new: int = 0
+    #: Names of what was compiled in this job.
+    new_titles: tuple[str, ...] = ()
+    published: int = 0
+    published_bytes: int = 0
+    #: New here, and already in the store by the time we came.
+    already_there: int = 0
+    #: kind → count of what was left behind on purpose.
+    refused: dict[str, int] = {}
+    #: Packs that were not what they claimed; each was a miss.
+    bad_packs: int = 0
+    bad_reasons: tuple[str, ...] = ()
+    seconds_saved: float = 0.0
+
+
+class JobReport:
+    """Filled in as the job goes on, read once at its end."""
+
+    def __init__(self) -> None:
+        self.command: list[str] = []
+        self.status = 0
+        self.store = ""
+        self.scope = ""
+        self.room = ""
+        self.room_kept = False
+        self.tools: dict[str, ToolReport] = {}
+        self.publish_decision = ""
+        self.may_publish = False
+        #: Cache trouble: shown once each; with --strict they fail the job.
+        self.warnings: list[str] = []
+        #: Worth knowing, not trouble.
+        self.remarks: list[str] = []
+        self.fill_seconds = 0.0
+        self.run_seconds = 0.0
+        self.publish_seconds = 0.0
+
+    def update(self, name: str, **changes: Any) -> None:
+        self.tools[name] = self.tools.get(name, ToolReport(name))._replace(**changes)
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def compiled(self) -> list[str]:
+        """Names of everything that was compiled although a warm job should not have to."""
+        return [title for tool in self.tools.values() for title in tool.new_titles]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "command": self.command,
+            "status": self.status,
+            "store": self.store,
+            "scope": self.scope,
+            "room": self.room if self.room_kept else "",
+            "publish": self.may_publish,
+            "publish_decision": self.publish_decision,
+            "tools": {name: tool._asdict() for name, tool in self.tools.items()},
+            "warnings": self.warnings,
+            "remarks": self.remarks,
+            "seconds": {
+                "fill": round(self.fill_seconds, 4),
+                "run": round(self.run_seconds, 4),
+                "publish": round(self.publish_seconds, 4),
+            },
+        }

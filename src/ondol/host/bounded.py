@@ -1,0 +1,176 @@
+"""Do something that may hang or crash (a dead NFS server, a broken disk) without hanging or crashing with it.
+
+The work runs in a forked child with nothing of ours in its hands but a pipe: a child stuck in the kernel keeps no
+terminal and no CI log pipe open, and can simply be left behind. The parent waits for at most the given time.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ondol import errors
+
+#: Called in the parent with (done, total) while the child works.
+Progress = Callable[[int, int], None]
+Report = Callable[[int, int], None]
+
+
+class TimedOut(errors.OndolError):
+    """The child was still at it when the time was up; it has been killed or, if that is impossible, left behind."""
+
+
+def call(work: Callable[[Report], Any], seconds: float, progress: Progress | None = None) -> Any:
+    """Run `work` in a child; return its result (made of plain dicts, lists, strings, numbers).
+
+    An `OndolError` raised in the child is raised here. So is any other end of it, as `OndolError`: a child that dies
+    of a signal is a fault of what it touched, and the caller decides what that is worth.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _child(work, writing)
+    os.close(writing)
+    try:
+        return _listen(pid, reading, time.monotonic() + seconds, seconds, progress)
+    finally:
+        os.close(reading)
+        _end(pid)
+
+
+def _child(work: Callable[[Report], Any], pipe: int) -> None:
+    status = 1
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.setpgid(0, 0)  # so that helpers of the child can be ended with it, and Ctrl-C reaches the parent only
+        _let_go_of_standard_streams()
+        _send(pipe, _outcome(work, pipe))
+        status = 0
+    finally:
+        # _exit: the parent's buffers, finalisers and temporary files are the parent's.
+        os._exit(status)
+
+
+def _outcome(work: Callable[[Report], Any], pipe: int) -> tuple[str, Any]:
+    try:
+        return "result", work(lambda done, total: _send(pipe, ("progress", (done, total))))
+    except errors.OndolError as error:
+        fields = (error.what, error.because, error.note, error.hint)
+        return "error", (type(error).__name__, fields)
+    except Exception as error:  # a bug in the child must become a warning in the parent, with its place
+        import traceback
+
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} at {os.path.basename(where.filename)}:{where.lineno}"
+        return "error", ("OndolError", ("internal error beside the job", text, "", ""))
+
+
+def _let_go_of_standard_streams() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+
+def _send(pipe: int, message: tuple[str, Any]) -> None:
+    data = marshal.dumps(message)
+    view = memoryview(len(data).to_bytes(8, "little") + data)
+    while view:
+        view = view[os.write(pipe, view) :]
+
+
+def _listen(pid: int, pipe: int, deadline: float, seconds: float, progress: Progress | None) -> Any:
+    buffer = bytearray()
+    poller = select.poll()
+    poller.register(pipe, select.POLLIN | select.POLLHUP)
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poller.poll(left * 1000):
+            raise TimedOut(f"no answer within {seconds:g} seconds", because=f"process {pid} was stopped")
+        data = os.read(pipe, 1 << 20)
+        if not data:
+            raise errors.OndolError("the helper process ended without an answer", because=_cause_of_death(pid))
+        buffer += data
+        while len(buffer) >= 8 and len(buffer) >= 8 + (size := int.from_bytes(buffer[:8], "little")):
+            kind, content = marshal.loads(bytes(buffer[8 : 8 + size]))
+            del buffer[: 8 + size]
+            if kind == "result":
+                return content
+            if kind == "error":
+                name, (what, because, note, hint) = content
+                raise getattr(errors, name, errors.OndolError)(what, because=because, note=note, hint=hint)
+            if progress:
+                progress(*content)
+
+
+def _cause_of_death(pid: int) -> str:
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"status {os.waitstatus_to_exitcode(status)}"
+
+
+def _end(pid: int) -> None:
+    """Make sure the child is gone, without ever waiting for one that the kernel will not let go."""
+    try:
+        done, _ = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass  # already reaped, or not yet in its own group
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, os.WNOHANG)
+    except OSError:
+        return
+
+
+def in_parallel(pieces: list[Any], work: Callable[[Any], Any], processes: int, seconds: float) -> list[Any]:
+    """Run `work` on each piece, in up to so many forked processes; results in the pieces' order.
+
+    For processor-heavy pieces that share nothing. With one process, or one piece, nothing is forked.
+    """
+    if processes <= 1 or len(pieces) <= 1:
+        return [work(piece) for piece in pieces]
+    shares = [pieces[number::processes] for number in range(min(processes, len(pieces)))]
+    running: list[tuple[int, int]] = []
+    try:
+        for share in shares[1:]:
+            running.append(_start(share, work))
+        results = [[work(piece) for piece in shares[0]]]
+        deadline = time.monotonic() + seconds
+        for pid, pipe in running:
+            results.append(_listen(pid, pipe, deadline, seconds, None))
+    finally:
+        for pid, pipe in running:
+            os.close(pipe)
+            _end(pid)
+    ordered: list[Any] = [None] * len(pieces)
+    for number, share_results in enumerate(results):
+        ordered[number :: len(shares)] = share_results
+    return ordered
+
+
+def _start(share: list[Any], work: Callable[[Any], Any]) -> tuple[int, int]:
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        status = 1
+        try:
+            _send(writing, _outcome(lambda _report: [work(piece) for piece in share], writing))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    return pid, reading

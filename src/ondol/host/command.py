@@ -1,0 +1,106 @@
+"""Run the user's command as if we were not there: its streams, its terminal, its signals, its exit status."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from ondol import exitcodes
+
+#: Forwarded when sent to us alone. SIGQUIT and the user signals are what debuggers and fault handlers listen to.
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+#: si_code of a signal that the terminal sent to the whole foreground group: the command has it already.
+_SI_KERNEL = 0x80
+
+
+class Ended(NamedTuple):
+    status: int
+    #: Why the command never ran, for 126 and 127; empty otherwise.
+    not_started: str = ""
+    #: The signal that ended it, if one did.
+    signal: int = 0
+
+
+def run(argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], None]) -> None:
+    """Start `argv`, forward signals to it, wait for its end; `on_end` is told before any signal can interrupt us."""
+    program = find(argv[0], env)
+    if isinstance(program, Ended):
+        on_end(program)
+        return
+    watched = {*FORWARDED, signal.SIGCHLD}
+    # A runner may have left SIGCHLD ignored; then the kernel would reap the child and its status would be lost.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        pid = _spawn(program, argv, env, before)
+        on_end(pid if isinstance(pid, Ended) else _wait(pid, watched))
+    finally:
+        # What is still pending was meant for the command, which is over.
+        while signal.sigtimedwait(watched, 0):
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def find(name: str, env: Mapping[str, str]) -> str | Ended:
+    """The file that a shell would execute, or the shell's verdict that there is none."""
+    if "/" in name:
+        candidates = [name]
+    else:
+        candidates = [os.path.join(folder or ".", name) for folder in env.get("PATH", os.defpath).split(os.pathsep)]
+    refused = ""
+    for candidate in candidates:
+        if os.path.isdir(candidate) and "/" in name:
+            return Ended(exitcodes.NOT_EXECUTABLE, f"{name}: is a directory")
+        if os.path.isfile(candidate):
+            if os.access(candidate, os.X_OK):
+                return candidate
+            refused = candidate
+    if refused:
+        return Ended(exitcodes.NOT_EXECUTABLE, f"{refused}: permission denied")
+    return Ended(exitcodes.NOT_FOUND, f"{name}: command not found")
+
+
+def _spawn(program: str, argv: Sequence[str], env: Mapping[str, str], mask: set[signal.Signals | int]) -> int | Ended:
+    def spawn(path: str, arguments: list[str]) -> int:
+        # Python ignores SIGPIPE and SIGXFSZ for itself; the command must not inherit that.
+        return os.posix_spawn(
+            path, arguments, dict(env), setsigmask=mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
+        )
+
+    try:
+        return spawn(program, list(argv))
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:  # a script without a #! line: a shell would run it with sh
+            return spawn("/bin/sh", ["sh", program, *argv[1:]])
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        status = exitcodes.NOT_FOUND if missing else exitcodes.NOT_EXECUTABLE
+        detail = f"{program}: {error.strerror}"
+        if missing:
+            detail += " (the interpreter in its first line?)"
+        return Ended(status, detail)
+
+
+def _wait(pid: int, watched: set[signal.Signals]) -> Ended:
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return _ended(status)
+        received = signal.sigwaitinfo(watched)
+        if received.si_signo == signal.SIGCHLD:
+            continue
+        if received.si_signo in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP) and received.si_code == _SI_KERNEL:
+            continue  # from the terminal: forwarding would deliver it twice
+        try:
+            os.kill(pid, received.si_signo)
+        except ProcessLookupError:
+            pass  # it ended at this moment; the next round reaps it
+
+
+def _ended(status: int) -> Ended:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return Ended(exitcodes.from_signal(number), signal=number)
+    return Ended(os.WEXITSTATUS(status))

@@ -1,0 +1,116 @@
+"""What a directory's file system is and can do, found out by trying rather than by name wherever trying is possible."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from ondol.host import files
+
+#: Types whose latency, locking or visibility makes them wrong for a private working directory.
+NETWORK = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "lustre",
+        "gpfs",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ceph",
+        "glusterfs",
+        "beegfs",
+        "beegfs_nodev",
+        "panfs",
+        "afs",
+        "pvfs2",
+        "orangefs",
+        "wekafs",
+        "9p",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.juicefs",
+        "fuse.cvmfs2",
+    ]
+)
+
+
+def fs_type(path: str) -> str:
+    """The file-system type as the kernel names it, or `unknown` (no /proc, hidden mounts)."""
+    try:
+        device = os.stat(path).st_dev
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+            mounts = table.readlines()
+    except OSError:
+        return "unknown"
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    best, best_length = "unknown", -1
+    real = os.path.realpath(path)
+    for line in mounts:
+        fields, _, rest = line.partition(" - ")
+        _, _, number, _, where = fields.split(" ")[:5]
+        kind = rest.split(" ", 1)[0]
+        if number == wanted:
+            return kind
+        # btrfs subvolumes have device numbers that are not in the table: the longest mount point above decides.
+        where = where.replace("\\040", " ")
+        if (real == where or real.startswith(where.rstrip("/") + "/")) and len(where) > best_length:
+            best, best_length = kind, len(where)
+    return best
+
+
+def is_network(kind: str) -> bool:
+    return kind in NETWORK
+
+
+class Usable:
+    """The result of trying a directory: whether a room can stand in it, and if not, why not."""
+
+    __slots__ = ("keeps_atime", "why_not")
+
+    def __init__(self, why_not: str = "", *, keeps_atime: bool = False) -> None:
+        self.why_not = why_not
+        self.keeps_atime = keeps_atime
+
+
+def try_directory(path: str) -> Usable:
+    """Create a file in `path`, map it executable as a loader would, look whether reading it moves its access time."""
+    probe = os.path.join(path, f".ondol-probe-{files.random_name()}")
+    try:
+        fd = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
+    except OSError as error:
+        return Usable(f"cannot create a file there: {error.strerror}")
+    try:
+        return _try_file(fd)
+    finally:
+        os.close(fd)
+        files.unlink_quietly(probe)
+
+
+def _try_file(fd: int) -> Usable:
+    try:
+        os.write(fd, b"\x00" * 64)
+    except OSError as error:
+        return Usable(f"cannot write there: {error.strerror}")
+    try:
+        # What dlopen does with a compiled kernel's helper, and what the kernel refuses on a noexec mount.
+        mmap.mmap(fd, 64, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+    except OSError as error:
+        return Usable(f"cannot execute there (noexec mount?): {error.strerror}")
+    return Usable(keeps_atime=_reading_moves_atime(fd))
+
+
+def _reading_moves_atime(fd: int) -> bool:
+    os.utime(fd, ns=(0, os.fstat(fd).st_mtime_ns))
+    os.pread(fd, 1, 0)
+    return os.fstat(fd).st_atime_ns != 0
+
+
+def free_space(fd: int) -> tuple[int, int]:
+    """(bytes, inodes) that an ordinary user can still take; inodes are -1 where the file system has no such limit."""
+    status = os.statvfs(fd)
+    inodes = status.f_favail if status.f_files else -1
+    return status.f_bavail * status.f_frsize, inodes

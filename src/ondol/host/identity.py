@@ -1,0 +1,73 @@
+"""Who and what we are: user, host, processor, C library; and where this user's own files belong."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Host(NamedTuple):
+    """What compiled host code depends on, beside its Python."""
+
+    machine: str
+    libc: str
+
+
+def this_host() -> Host:
+    return Host(os.uname().machine, _libc())
+
+
+def _libc() -> str:
+    try:
+        name = os.confstr("CS_GNU_LIBC_VERSION")
+    except (ValueError, OSError):
+        name = None
+    if name:
+        return name.replace(" ", "-")
+    # musl has no such call; its loader's presence is the best evidence that can be had without starting a process.
+    machine = os.uname().machine
+    return "musl" if os.path.exists(f"/lib/ld-musl-{machine}.so.1") else os.uname().sysname.lower()
+
+
+def hostname() -> str:
+    return os.uname().nodename
+
+
+def user_cache_dir() -> str:
+    """Where this user's caches live, for any user: also one without a passwd entry, without HOME, with HOME=/.
+
+    The last resort is a directory of /var/tmp named after the UID. Its name can be guessed, so whoever uses it must
+    check its owner; the store does, because it believes owners and never names.
+    """
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(configured):
+        return configured
+    for home in (os.environ.get("HOME", ""), _passwd_home()):
+        if os.path.isabs(home) and home != "/" and os.path.isdir(home) and os.access(home, os.W_OK):
+            return os.path.join(home, ".cache")
+    return f"/var/tmp/ondol-{os.geteuid()}"
+
+
+def _passwd_home() -> str:
+    import pwd  # only needed where HOME is missing
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def overflow_uid() -> int | None:
+    """The UID that stands for "somebody outside this user namespace", or None where every UID is itself.
+
+    Inside a container with mapped users all foreign owners look like this one, so it can never be evidence of identity.
+    """
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as table:
+            rows = [line.split() for line in table]
+        if rows == [["0", "0", "4294967295"]]:
+            return None
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,98 @@
+"""Which process is which: identity that survives pid reuse, reboots and pid namespaces."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Owner(NamedTuple):
+    """A process, told apart from any other that ever had or will have its pid."""
+
+    pid: int
+    start: str  # ticks since boot, from /proc: a reused pid has another one
+    boot: str  # a pid of before the reboot proves nothing
+    namespace: str  # pid 7 of another container is not our pid 7
+
+    def encode(self) -> bytes:
+        return "\n".join([str(self.pid), self.start, self.boot, self.namespace, ""]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Owner | None:
+        """The owner that was written, or None for bytes that say nothing (empty after a crash, foreign)."""
+        lines = data.decode("utf-8", "replace").split("\n")
+        if len(lines) < 4 or not lines[0].isdigit():
+            return None
+        return cls(int(lines[0]), lines[1], lines[2], lines[3])
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> str:
+    """When the process started, as an opaque word; empty if there is no such process (or no /proc)."""
+    # The second field is the program's name in parentheses and may hold anything, spaces and parentheses too.
+    _, _, fields = _read(f"/proc/{pid}/stat").rpartition(")")
+    words = fields.split()
+    return words[19] if len(words) > 19 else ""
+
+
+def boot_id() -> str:
+    return _read("/proc/sys/kernel/random/boot_id").strip()
+
+
+def pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def myself() -> Owner:
+    pid = os.getpid()
+    return Owner(pid, start_time(pid), boot_id(), pid_namespace())
+
+
+def certainly_dead(owner: Owner) -> bool:
+    """True only with evidence. A process we cannot judge (another namespace, no /proc) counts as alive."""
+    here = myself()
+    if not here.boot or not owner.boot:
+        return False
+    if owner.boot != here.boot:
+        return True
+    if owner.namespace != here.namespace:
+        return False
+    started = start_time(owner.pid)
+    if started:
+        return started != owner.start
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def mentions_in_environment(needle: str) -> bool:
+    """Whether any process that we may look at was started with this text in its environment."""
+    wanted = needle.encode()
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return True  # nobody can be asked, so nobody is proven absent
+    for pid in pids:
+        if int(pid) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if wanted in file.read():
+                    return True
+        except OSError:
+            continue
+    return False

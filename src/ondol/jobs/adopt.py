@@ -1,0 +1,96 @@
+"""Import an existing raw cache into a store: what is readable and complete travels, the rest is reported, nothing is
+changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ondol.errors import UsageError
+from ondol.host import files, identity
+from ondol.jobs import publish
+from ondol.store.directory import DirectoryStore
+from ondol.tools.api import CacheDir, Found, Refused, Tool
+
+
+class Problem(NamedTuple):
+    """Something in the raw cache that a person should know of."""
+
+    #: what `Refused` says, or `foreign` for what belongs to another user: adopted, and a trap for plain use
+    kind: str
+    path: str
+    owner: int
+    mode: str
+    why: str
+
+
+class Adopted(NamedTuple):
+    outcome: publish.Outcome
+    found: int
+    problems: list[Problem]
+
+
+def adopt(
+    store: DirectoryStore,
+    tool: Tool,
+    directory: str,
+    scope: str,
+    provenance: dict[str, Any],
+    progress: Callable[[int, int], None],
+    *,
+    dry_run: bool,
+) -> Adopted:
+    if not os.path.isdir(directory):
+        raise UsageError(
+            f"{directory} is not a directory", hint="name the cache directory itself, such as ~/.triton/cache"
+        )
+    cache = CacheDir(os.path.abspath(directory), ours=False)
+    found: list[Found] = []
+    problems: list[Problem] = []
+    try:
+        for item in tool.scan(cache, identity.this_host()):
+            if isinstance(item, Found):
+                found.append(item)
+            else:
+                problems.append(_problem(cache, item))
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be read", because=error.strerror or str(error))
+    problems += _foreign(cache, found)
+    if dry_run:
+        return Adopted(publish.Outcome(), len(found), problems)
+    outcome = publish.publish(store, tool, cache, found, scope, provenance, progress, seconds=3600.0)
+    problems += [_problem(cache, Refused(kind, place, why)) for kind, place, why in outcome.refused]
+    return Adopted(outcome, len(found), problems)
+
+
+def _problem(cache: CacheDir, refused: Refused) -> Problem:
+    owner, mode = _owner_and_mode(os.path.join(cache.path, refused.place))
+    return Problem(refused.kind, refused.place, owner, mode, refused.why)
+
+
+def _owner_and_mode(path: str) -> tuple[int, str]:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return -1, "?"
+    return status.st_uid, f"{status.st_mode & 0o7777:04o}"
+
+
+def _foreign(cache: CacheDir, found: list[Found]) -> list[Problem]:
+    """Entries of other users that a plain job could not write into: the fault behind `PermissionError … tmp.pid_`."""
+    me = os.geteuid()
+    result = []
+    for folder in dict.fromkeys(item.folder for item in found):
+        owner, mode = _owner_and_mode(os.path.join(cache.path, folder))
+        if owner not in (me, -1):
+            result.append(
+                Problem("foreign", folder, owner, mode, "adopted; without Ondol other users cannot write into it")
+            )
+    return result
+
+
+def leftovers(directory: str) -> int:
+    """How many temporary files of dead writers lie in a raw cache."""
+    return sum("tmp.pid_" in path for path, _ in files.walk_files(directory))

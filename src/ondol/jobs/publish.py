@@ -1,0 +1,122 @@
+"""Publishes what a job made (or what an adopted cache holds), in several processes when there is much of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ondol import __version__
+from ondol.errors import EntryRefused, PackError, StoreError
+from ondol.host import bounded, identity
+from ondol.room import harvest
+from ondol.store import pack
+from ondol.store.directory import DirectoryStore
+from ondol.tools.api import CacheDir, Found, Tool
+from ondol.trust import ci
+
+PIECE = 32
+_WORTH_FORKING = 64
+
+
+class Outcome(NamedTuple):
+    published: int = 0
+    published_bytes: int = 0
+    already_there: int = 0
+    #: (kind, place, why)
+    refused: tuple[tuple[str, str, str], ...] = ()
+    #: The store's refusal, if there was one: (what, because, hint); what came before it is published.
+    trouble: tuple[str, str, str] | None = None
+
+    def __add__(self, other: Outcome) -> Outcome:  # type: ignore[override]
+        return Outcome(
+            self.published + other.published,
+            self.published_bytes + other.published_bytes,
+            self.already_there + other.already_there,
+            self.refused + other.refused,
+            self.trouble or other.trouble,
+        )
+
+
+def publish(
+    store: DirectoryStore,
+    tool: Tool,
+    cache: CacheDir,
+    found: Sequence[Found],
+    scope: str,
+    provenance: dict[str, Any],
+    progress: Callable[[int, int], None],
+    seconds: float,
+) -> Outcome:
+    """Offer these entries to the store. Raises `StoreError` only if nothing at all could be offered."""
+    there = {(s.address.fingerprint, s.address.key) for s in store.index(tool.name, [scope])}
+    missing = [item for item in found if (item.fingerprint, item.key) not in there]
+    total = Outcome(already_there=len(found) - len(missing))
+    if not missing:
+        return total
+    store.my_lane()  # made before forking, so that all of us write in one
+    processes = os.cpu_count() or 1 if len(missing) >= _WORTH_FORKING else 1
+    pieces = [missing[start : start + PIECE] for start in range(0, len(missing), PIECE)]
+
+    def work(piece: list[Found]) -> Any:
+        return tuple(_publish_piece(store, tool, cache, piece, scope, provenance))
+
+    step = processes * 4
+    for start in range(0, len(pieces), step):
+        for part in bounded.in_parallel(pieces[start : start + step], work, processes, seconds):
+            total += Outcome(*part)
+        progress(min((start + step) * PIECE, len(missing)), len(missing))
+        if total.trouble:
+            break
+    return total
+
+
+def _publish_piece(
+    store: DirectoryStore, tool: Tool, cache: CacheDir, piece: list[Found], scope: str, provenance: dict[str, Any]
+) -> Outcome:
+    packs = []
+    refused: list[tuple[str, str, str]] = []
+    for found in piece:
+        try:
+            entry = harvest.read_entry(tool, cache, found, scope, provenance)
+            packs.append((entry.address, pack.encode(entry)))
+        except EntryRefused as error:
+            refused.append((error.because or "torn", found.folder, error.what))
+        except PackError as error:
+            refused.append(("unfit", found.folder, error.line()))
+    try:
+        outcomes = store.publish(packs)
+    except StoreError as error:
+        return Outcome(refused=tuple(refused), trouble=(error.what, error.because, error.hint))
+    new = {outcome.address for outcome in outcomes if outcome.new}
+    size = sum(len(data) for address, data in packs if address in new)
+    return Outcome(len(new), size, len(outcomes) - len(new), tuple(refused))
+
+
+def provenance(env: Mapping[str, str], directory: str) -> dict[str, Any]:
+    """Who, where, when and from which commit: what makes a later revocation possible."""
+    known: dict[str, Any] = {**ci.provenance(env)}
+    if "commit" not in known:
+        commit = _git_commit(directory)
+        if commit:
+            known["commit"] = commit
+    known |= {"host": identity.hostname(), "uid": os.geteuid(), "time": int(time.time()), "ondol": __version__}
+    return known
+
+
+def _git_commit(directory: str) -> str:
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            ["git", "-C", directory, "rev-parse", "HEAD"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""

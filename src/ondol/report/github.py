@@ -1,0 +1,24 @@
+"""The job as a table in a GitHub Actions step summary."""
+
+from __future__ import annotations
+
+from ondol import words
+from ondol.events import JobReport
+
+
+def markdown(report: JobReport) -> str:
+    rows = [
+        "### Ondol",
+        "",
+        "| tool | filled | used | new | published | compiling saved |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for tool in report.tools.values():
+        if tool.managed:
+            used = "?" if tool.used is None else tool.used
+            saved = words.seconds(tool.seconds_saved)
+            rows.append(f"| {tool.name} | {tool.filled} | {used} | {tool.new} | {tool.published} | {saved} |")
+    rows += ["", f"Publishing: {report.publish_decision or 'nothing to decide'}."]
+    rows += [f"- ⚠ {text}" for text in report.warnings]
+    rows += [f"- {text}" for text in report.remarks]
+    return "\n".join(rows) + "\n\n"

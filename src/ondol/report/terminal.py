@@ -1,0 +1,58 @@
+"""Ondol's own words about a job: a few lines on standard error, the summary last. Readable without colour."""
+
+from __future__ import annotations
+
+from ondol import words
+from ondol.events import JobReport, ToolReport
+
+PREFIX = "ondol: "
+
+
+def lines(report: JobReport, *, quiet: bool, verbose: bool, require_warm: bool) -> list[str]:
+    """What to print after the command. Quiet: only trouble, and the answer to a question that was asked."""
+    result = [f"warning: {text}" for text in report.warnings]
+    if require_warm and report.compiled():
+        names = report.compiled()
+        result.append(f"not warm: {len(names)} compiled that should have been in the store:")
+        result += [f"  {name}" for name in sorted(set(names))[: None if verbose else 20]]
+    if not quiet:
+        result += report.remarks
+        if verbose:
+            result += _details(report)
+        result += [summary(tool, report) for tool in report.tools.values() if tool.managed]
+    if report.room_kept:
+        result.append(f"room kept: {report.room}")
+    return [PREFIX + line for line in result]
+
+
+def summary(tool: ToolReport, report: JobReport) -> str:
+    used = "used unknown (no access times here)" if tool.used is None else f"{tool.used} used"
+    parts = [f"{tool.filled} filled", used if tool.filled else "0 used", f"{tool.new} new"]
+    if tool.remade:
+        parts.append(f"{tool.remade} filled but made again")
+    if tool.published or (report.may_publish and not report.warnings):
+        parts.append(f"{tool.published} published")
+    else:
+        parts.append(f"0 published ({report.publish_decision})" if report.publish_decision else "0 published")
+    if tool.seconds_saved:
+        parts.append(f"about {words.seconds(tool.seconds_saved)} of compiling saved")
+    return f"{tool.name}: {', '.join(parts)} [{_cost(report)}]"
+
+
+def _cost(report: JobReport) -> str:
+    cost = f"fill {words.seconds(report.fill_seconds)}, command {words.seconds(report.run_seconds)}"
+    return cost + (f", publish {words.seconds(report.publish_seconds)}" if report.publish_seconds else "")
+
+
+def _details(report: JobReport) -> list[str]:
+    result = [f"store: {report.store}, scope {report.scope}", f"publish: {report.publish_decision}"]
+    for tool in report.tools.values():
+        if tool.filled:
+            result.append(f"{tool.name}: filled {words.size(tool.filled_bytes)}")
+        if tool.left_out:
+            result.append(f"{tool.name}: {words.entries(tool.left_out)} left in the store (fill-max)")
+        if tool.already_there:
+            result.append(f"{tool.name}: {words.entries(tool.already_there)} were published by others meanwhile")
+        result += [f"{tool.name}: {count} {kind}, not published" for kind, count in tool.refused.items()]
+        result += [f"{tool.name}: bad pack {reason}" for reason in tool.bad_reasons]
+    return result

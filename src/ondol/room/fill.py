@@ -1,0 +1,198 @@
+"""Fill a room from a store: fetch, verify, unpack, bind to the room's path. Whatever goes wrong with an entry is a
+miss.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ondol.errors import EntryRefused, PackError, StoreError
+from ondol.host import bounded, files
+from ondol.store import pack
+from ondol.store.api import Backend, Stored
+from ondol.store.entry import Address, Entry
+from ondol.tools.api import Tool
+
+#: Entries a piece: small enough to share the work fairly and to show progress, large enough to make it cheap.
+PIECE = 32
+#: Below this, forking costs more than it gains.
+_WORTH_FORKING = 64
+
+
+class Filled(NamedTuple):
+    """One entry that now lies in the room."""
+
+    scope: str
+    fingerprint: str
+    key: str
+    #: The file whose access time tells whether the entry was used, and its inode, which tells whether it was replaced.
+    witness: str
+    inode: int
+    #: The names of its files: what is in the room beside them is new.
+    names: tuple[str, ...]
+    title: str
+    seconds: float
+    raw_bytes: int
+
+
+class Bad(NamedTuple):
+    """A pack that claimed to be an entry and was not."""
+
+    place: str
+    why: str
+    set_aside: bool
+
+
+class Result(NamedTuple):
+    filled: list[Filled]
+    bad: list[Bad]
+    #: Set if the room's own disk refused: the rest was not tried.
+    stopped: str
+
+
+def fill(
+    backend: Backend,
+    tool: Tool,
+    wanted: Sequence[list[Stored]],
+    cache_dir: str,
+    stage: str,
+    progress: Callable[[int, int], None],
+    processes: int,
+    seconds: float,
+) -> Result:
+    """Unpack the wanted entries, in several processes if that is worth it."""
+    pieces = [list(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
+    if len(wanted) < _WORTH_FORKING:
+        processes = 1
+
+    def work(piece: list[list[Stored]]) -> Any:
+        return plain(_fill_piece(backend, tool, piece, cache_dir, stage))
+
+    results: list[Any] = []
+    step = max(processes * 4, 1)
+    for start in range(0, len(pieces), step):
+        results += bounded.in_parallel(pieces[start : start + step], work, processes, seconds)
+        progress(min((start + step) * PIECE, len(wanted)), len(wanted))
+        if results[-1][2]:
+            break
+    return merge(results)
+
+
+def plain(result: Result) -> Any:
+    """For the pipe between processes, which carries plain tuples."""
+    return [tuple(item) for item in result.filled], [tuple(item) for item in result.bad], result.stopped
+
+
+def address_of(tool: str, entry: Filled) -> Address:
+    return Address(entry.scope, tool, entry.fingerprint, entry.key)
+
+
+def merge(results: Sequence[Any]) -> Result:
+    filled = [Filled(*item) for part in results for item in part[0]]
+    bad = [Bad(*item) for part in results for item in part[1]]
+    return Result(filled, bad, next((part[2] for part in results if part[2]), ""))
+
+
+def _fill_piece(backend: Backend, tool: Tool, piece: list[list[Stored]], cache_dir: str, stage: str) -> Result:
+    filled: list[Filled] = []
+    bad: list[Bad] = []
+    stopped = ""
+    for copies in piece:
+        try:
+            done = _fill_one(backend, tool, copies, cache_dir, stage, bad)
+        except OSError as error:
+            stopped = f"{error.strerror or error} in {cache_dir}"
+            break
+        if done:
+            filled.append(done)
+    return Result(filled, bad, stopped)
+
+
+def _fill_one(
+    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, bad: list[Bad]
+) -> Filled | None:
+    """Try each copy until one is good. `OSError` from here on means the room, never the store."""
+    for stored in copies:
+        try:
+            data = backend.fetch(stored)
+            entry = pack.decode(data, stored.address)
+            contents = bind(tool, entry, cache_dir)
+        except (OSError, StoreError):
+            continue  # gone or unreadable: a miss
+        except (PackError, EntryRefused) as error:
+            bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
+            continue
+        return unpack(tool, entry, contents, cache_dir, stage)
+    return None
+
+
+def bind(tool: Tool, entry: Entry, cache_dir: str) -> list[tuple[str, bytes | memoryview, int]]:
+    """The entry's files as they must read in this room: (name, content, mode)."""
+    folder = os.path.join(cache_dir, tool.folder(entry.address.key))
+    names = tuple(file.name for file in entry.files)
+    return [
+        (file.name, tool.attach(file.name, file.data, names, folder), 0o755 if file.executable else 0o644)
+        for file in entry.files
+    ]
+
+
+def unpack(
+    tool: Tool, entry: Entry, contents: list[tuple[str, bytes | memoryview, int]], cache_dir: str, stage: str
+) -> Filled:
+    """Write the files aside and move them into the cache in one step: a fill that is cut off leaves no half entry."""
+    aside = os.path.join(stage, files.random_name())
+    names = tuple(name for name, _, _ in contents)
+    witness = tool.witness(names)
+    os.mkdir(aside, 0o755)
+    try:
+        # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
+        for name, data, mode in sorted(contents, key=lambda item: item[0] == witness):
+            _write(aside, name, data, mode, is_witness=name == witness)
+        folder = os.path.join(cache_dir, tool.folder(entry.address.key))
+        _move_in(aside, folder, names)
+    except BaseException:
+        files.remove_tree(aside)
+        raise
+    path = os.path.join(folder, witness)
+    address = entry.address
+    return Filled(
+        address.scope,
+        address.fingerprint,
+        address.key,
+        path,
+        os.stat(path).st_ino,
+        names,
+        entry.title,
+        entry.seconds,
+        entry.raw_bytes,
+    )
+
+
+def _write(aside: str, name: str, data: bytes | memoryview, mode: int, *, is_witness: bool) -> None:
+    path = os.path.join(aside, name)
+    if "/" in name:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    fd = os.open(path, files.CREATE, mode)
+    try:
+        files.write_all(fd, data)
+        if is_witness:
+            # Access time 0: with relatime, any read will move it.
+            os.utime(fd, ns=(0, os.fstat(fd).st_mtime_ns))
+    finally:
+        os.close(fd)
+
+
+def _move_in(aside: str, folder: str, names: tuple[str, ...]) -> None:
+    try:
+        os.rename(aside, folder)
+        return
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
+    except OSError:
+        pass  # another entry shares the directory (a helper built for two Pythons)
+    os.makedirs(folder, exist_ok=True)
+    for name in names:
+        os.rename(os.path.join(aside, name), os.path.join(folder, name))
+    files.remove_tree(aside)

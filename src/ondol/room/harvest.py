@@ -1,0 +1,89 @@
+"""After the command: which entries were used, which are new, and the new ones as path-free entries to publish."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ondol.errors import EntryRefused
+from ondol.host.identity import Host
+from ondol.room.fill import Filled
+from ondol.store.entry import Address, Entry, File
+from ondol.tools.api import CacheDir, Found, Refused, Tool
+
+
+class Used(NamedTuple):
+    """What became of the filled entries. `known` is False where the file system keeps no access times."""
+
+    known: bool
+    used: list[Filled]
+    #: Replaced by the tool: it was filled, and the tool made it again all the same.
+    remade: list[Filled]
+
+
+class New(NamedTuple):
+    found: list[Found]
+    refused: list[Refused]
+
+
+def usage(filled: Sequence[Filled], *, keeps_atime: bool) -> Used:
+    """Must run before anything of ours reads the room."""
+    used: list[Filled] = []
+    remade: list[Filled] = []
+    for entry in filled:
+        try:
+            status = os.stat(entry.witness)
+        except OSError:
+            continue  # the command removed it
+        if status.st_ino != entry.inode:
+            remade.append(entry)
+        elif status.st_atime_ns != 0:
+            used.append(entry)
+    return Used(keeps_atime, used if keeps_atime else [], remade)
+
+
+def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Host) -> New:
+    """The entries in the cache directory that did not come from the store."""
+    known = {(entry.fingerprint, entry.key) for entry in filled}
+    found: list[Found] = []
+    refused: list[Refused] = []
+    try:
+        for item in tool.scan(cache, host):
+            if isinstance(item, Refused):
+                refused.append(item)
+            elif (item.fingerprint, item.key) not in known:
+                found.append(item)
+    except OSError as error:
+        refused.append(Refused("unreadable", ".", error.strerror or str(error)))
+    return New(found, refused)
+
+
+def read_entry(tool: Tool, cache: CacheDir, found: Found, scope: str, provenance: dict[str, Any]) -> Entry:
+    """Read one entry as a whole. Raises `EntryRefused` if it is torn, or changes while it is read."""
+    before = _state(cache, found)
+    try:
+        contents = [(name, cache.read(found.folder, name)) for name in found.names]
+    except OSError as error:
+        raise EntryRefused(f"{found.folder}: {error.strerror or error}", because="unreadable")
+    if _state(cache, found) != before:
+        raise EntryRefused(f"{found.folder} changed while it was read", because="mixed")
+    listing = dict(before)
+    entry_files = tuple(
+        File(name, bool(listing[name][0] & 0o100), tool.detach(found, name, data, cache)) for name, data in contents
+    )
+    version = tool.made_by(dict(contents))
+    if version:
+        provenance = {**provenance, tool.name: version}
+    address = Address(scope, tool.name, found.fingerprint, found.key)
+    return Entry(address, entry_files, found.title, found.seconds, provenance)
+
+
+def _state(cache: CacheDir, found: Found) -> list[tuple[str, tuple[int, int, int, int]]]:
+    """What a writer that is still at it would change."""
+    try:
+        listing = cache.listing(found.folder)
+        statuses = [(name, listing[name]) for name in found.names]
+    except (OSError, KeyError) as error:
+        raise EntryRefused(f"{found.folder} went away: {error}", because="unreadable")
+    return [(name, (s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns)) for name, s in statuses]

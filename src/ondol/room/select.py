@@ -1,0 +1,38 @@
+"""Which stored entries to fill a room with. What is not filled costs nothing, so there is a budget. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from ondol.store.api import Stored
+from ondol.store.entry import Address
+
+
+class Choice(NamedTuple):
+    #: For each entry the packs that claim to be it, in the order in which to try them.
+    wanted: list[list[Stored]]
+    #: Entries left out for the budget's sake.
+    left_out: int
+
+
+def select(
+    index: Iterable[Stored], accepts: Callable[[str], bool], uses: Mapping[Address, float], budget: int
+) -> Choice:
+    """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes."""
+    by_entry: dict[tuple[str, str], list[Stored]] = {}
+    for stored in index:
+        if accepts(stored.address.fingerprint):
+            by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
+    entries = list(by_entry.values())
+    if sum(entry[0].size for entry in entries) <= budget:
+        return Choice(entries, 0)
+    entries.sort(key=lambda entry: max(max(s.published, uses.get(s.address, 0.0)) for s in entry), reverse=True)
+    taken = 0
+    chosen: list[list[Stored]] = []
+    for entry in entries:
+        if taken + entry[0].size > budget:
+            continue
+        taken += entry[0].size
+        chosen.append(entry)
+    return Choice(chosen, len(entries) - len(chosen))

@@ -1,0 +1,99 @@
+"""The contract between Ondol and a place where packs live. `tests/conformance/backend_suite.py` holds every backend
+to it.
+
+A backend moves bytes. It does not look into packs, decides nothing about trust beyond who wrote what, and is used by
+one process at a time per object (any number of objects, processes and hosts at once on one place).
+
+The words of the contract:
+
+* **Whole or nothing.** Bytes handed to `publish` are seen by any reader completely or not at all, at any moment, also
+  if the
+  publisher is killed or the machine loses power.
+* **First wins.** `publish` never replaces: for an address that this writer has published before, the earlier bytes
+  stay.
+* **Evidence, not names.** `trusted` on a `Stored` comes from what the backend itself can vouch for (the owner of an
+  open
+  descriptor, credentials), never from a name or from the bytes.
+* **No locks.** No method waits for another process.
+* **Errors.** A place that cannot serve raises `StoreError` with a cause and what to type. A single pack that is gone or
+  unreadable raises `OSError`: a miss. Nothing else is raised. Retrying is the caller's business; nobody retries here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from ondol.store.entry import Address
+
+
+class Stored(NamedTuple):
+    """A pack that was seen in a listing. It may be gone, bad or unreadable by the time it is fetched."""
+
+    address: Address
+    #: Where in the backend; opaque to callers, stable for this listing.
+    place: str
+    #: The UID that vouches for it.
+    owner: int
+    size: int
+    #: Seconds since the epoch, by the store's clock: a hint for cleaning, never for correctness.
+    published: float
+    trusted: bool
+
+
+class Published(NamedTuple):
+    """What became of one pack that was offered."""
+
+    address: Address
+    #: True if it is now in the store because of this call; False if this writer's earlier one stays.
+    new: bool
+
+
+class Backend(Protocol):
+    """A place for packs."""
+
+    #: What the user calls it: a path or a URL.
+    where: str
+
+    def index(self, tool: str, scopes: Sequence[str]) -> list[Stored]:
+        """All packs of a tool in these scopes that this reader trusts, in the order in which to try them.
+
+        For one address several may be listed (several writers). Entries published while this runs may be missing.
+        """
+        ...
+
+    def everything(self) -> Iterator[Stored]:
+        """All packs of all writers, trusted or not, for people and for cleaning. Unreadable parts are skipped."""
+        ...
+
+    def fetch(self, stored: Stored) -> bytes:
+        """The bytes, as they are now; the caller verifies them. Raises `OSError` if they cannot be had."""
+        ...
+
+    def publish(self, packs: Iterable[tuple[Address, bytes]]) -> list[Published]:
+        """Make these packs visible to readers, each by one atomic act, durable when this returns.
+
+        Killed half-way, some are published and some not; none is torn. Raises `StoreError` when the place refuses
+        (full, read-only, not permitted); what was published before stays.
+        """
+        ...
+
+    def set_aside(self, stored: Stored) -> bool:
+        """Move a bad pack out of the readers' way, keeping it for a person to look at. False if we may not."""
+        ...
+
+    def delete(self, stored: Stored) -> bool:
+        """Remove a pack. True if it is gone because of us; False if it was gone already or we may not."""
+        ...
+
+    def note_use(self, addresses: Iterable[Address]) -> None:
+        """Remember that these were useful, for cleaning by least recent use. A hint: may be lost, never raises."""
+        ...
+
+    def last_uses(self) -> dict[Address, float]:
+        """When addresses were last noted, by this and other trusted writers; day precision."""
+        ...
+
+    def close(self) -> None:
+        """Let go of descriptors and connections. Nothing is flushed here: there is nothing left to flush."""
+        ...

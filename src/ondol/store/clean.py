@@ -1,0 +1,88 @@
+"""Carry out a cleaning: remove planned entries, and what dead writers left behind.
+
+Safe beside running jobs and beside other cleanings: an entry is one file, readers copy before they use, and removing
+what is already gone is no error. Needs no space: nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ondol.host import files, filesystem
+from ondol.store import gc_plan
+from ondol.store import lane as lanes_of
+from ondol.store.directory import DirectoryStore
+
+#: A half-written pack this old has no writer any more: publishing takes seconds. By the file system's own clock.
+TMP_AGE = 24 * 3600.0
+#: Bad packs are kept this long for a person to look at.
+QUARANTINE_AGE = 7 * 24 * 3600.0
+
+
+class Cleaned(NamedTuple):
+    removed: list[gc_plan.Removal]
+    #: Planned, but no longer there or not ours to remove.
+    kept: int
+    leftovers: int
+    total_before: int
+    total_after: int
+    #: Bytes in lanes of users whose files we may not remove.
+    not_ours: int
+
+
+def clean(store: DirectoryStore, limits: gc_plan.Limits, now: float, *, dry_run: bool) -> Cleaned:
+    me = os.geteuid()
+    uses = store.last_uses()
+    everything = list(store.everything())
+    ours = [stored for stored in everything if me in (0, stored.owner)]
+    candidates = [gc_plan.Candidate(stored, max(stored.published, uses.get(stored.address, 0.0))) for stored in ours]
+    total = sum(stored.size for stored in everything)
+    free, _ = filesystem.free_space(store.root_fd())
+    planned = gc_plan.plan(candidates, limits, now, total, free)
+    removed = planned if dry_run else [removal for removal in planned if store.delete(removal.stored)]
+    leftovers = 0 if dry_run else sum(_sweep(lane, now) for lane in store.lanes() if me in (0, lane.owner))
+    return Cleaned(
+        removed,
+        len(planned) - len(removed),
+        leftovers,
+        total,
+        total - sum(removal.stored.size for removal in removed),
+        total - sum(stored.size for stored in ours),
+    )
+
+
+def _sweep(lane: lanes_of.Lane, now: float) -> int:
+    return _remove_older(lane, lanes_of.TMP, now - TMP_AGE) + _remove_older(
+        lane, lanes_of.QUARANTINE, now - QUARANTINE_AGE
+    )
+
+
+def _remove_older(lane: lanes_of.Lane, name: str, before: float) -> int:
+    removed = 0
+    try:
+        folder = lane.folder(name)
+        for item in files.list_names(folder):
+            if os.stat(item, dir_fd=folder, follow_symlinks=False).st_mtime < before:
+                removed += files.unlink_quietly(item, dir_fd=folder)
+    except OSError:
+        return removed
+    return removed
+
+
+def store_clock(store: DirectoryStore) -> float | None:
+    """What time the store's file system believes it is, or None if it cannot be asked (read-only).
+
+    Ages are compared with this clock and not with ours: a file server that is a day behind must not make every
+    half-written pack look abandoned.
+    """
+    try:
+        folder = store.my_lane().make_folder(lanes_of.TMP, mode=0o700)
+        name = files.random_name()
+        files.write_new(name, b"", 0o600, dir_fd=folder, sync=False)
+        try:
+            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime
+        finally:
+            files.unlink_quietly(name, dir_fd=folder)
+    except Exception:
+        return None

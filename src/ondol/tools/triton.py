@@ -1,0 +1,224 @@
+"""Triton 3.4 to 3.9: one directory per key; group files that name their children by absolute path.
+
+    <cache>/<KEY>/__grp__NAME.json    {"child_paths": {"NAME.cubin": "<absolute path>", …}}: written last
+                  NAME.{source,ttir,ttgir,llir,ptx,cubin,json}     (AMD: amdgcn, hsaco)
+    <cache>/<KEY>/cuda_utils.cpython-311-x86_64-linux-gnu.so        a helper, alone in its directory
+
+Facts that this file defends against, each seen on 3.6 or 3.9: a moved cache misses silently and a copied one silently
+reads the original, because of the absolute paths; a zero-byte cubin is a hit; an empty metadata file is a crash; a
+truncated helper is a SIGBUS; two writers are atomic per file, not per entry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ondol.errors import EntryRefused
+from ondol.host.identity import Host
+from ondol.tools.api import ANYWHERE, CacheDir, Found, Plan, Refused
+
+_GROUP = "__grp__"
+#: base32 of a SHA-256 without padding.
+_KEY = re.compile(r"[A-Z2-7]{52}\Z")
+#: The binaries that are ELF files, whose own header tells whether they are whole.
+_ELF = (".so", ".cubin", ".hsaco")
+#: A compile that seems to have taken longer is a file copied with foreign times.
+_LONGEST_COMPILE = 3600.0
+
+
+class Triton:
+    name = "triton"
+    summary = "GPU kernels compiled by Triton, and its helper libraries"
+    sharing = "B"
+    versions = "3.4 to 3.9"
+    variables: tuple[str, ...] = ("TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_CACHE_MANAGER")
+
+    def default_location(self, env: Mapping[str, str]) -> str:
+        if env.get("TRITON_CACHE_DIR"):
+            return env["TRITON_CACHE_DIR"]
+        home = env.get("TRITON_HOME") or env.get("HOME") or os.path.expanduser("~")
+        return os.path.join(home, ".triton", "cache")
+
+    def plan(self, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Plan:
+        theirs = [name for name in ("TRITON_CACHE_DIR", "TRITON_HOME") if env.get(name)]
+        if theirs and not asked:
+            was = f"{theirs[0]}={env[theirs[0]]}"
+            return Plan(False, {}, f"triton: {was} is set and left as it is (to let Ondol manage it: --tools triton)")
+        remarks = [f"{name} is replaced for this command" for name in theirs if name == "TRITON_CACHE_DIR"]
+        if env.get("TRITON_CACHE_MANAGER"):
+            remarks.append(f"TRITON_CACHE_MANAGER={env['TRITON_CACHE_MANAGER']} is kept")
+        return Plan(True, {"TRITON_CACHE_DIR": cache_dir}, "triton: " + ", ".join(remarks) if remarks else "")
+
+    # -- from a cache directory to entries -------------------------------------------------------------------------
+
+    def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
+        for key in cache.folders():
+            if not _KEY.match(key):
+                if not key.startswith("tmp."):
+                    yield Refused("unknown", key, "not a Triton key directory")
+                continue
+            try:
+                listing = {name: status for name, status in cache.listing(key).items() if _travels(name)}
+            except OSError as error:
+                yield Refused("unreadable", key, error.strerror or str(error))
+                continue
+            yield from self._scan_key(cache, host, key, listing)
+
+    def _scan_key(
+        self, cache: CacheDir, host: Host, key: str, listing: dict[str, os.stat_result]
+    ) -> Iterator[Found | Refused]:
+        groups = [name for name in listing if name.startswith(_GROUP) and name.endswith(".json")]
+        claimed: set[str] = set()
+        if groups:
+            result = self._scan_groups(cache, host, key, listing, groups)
+            yield result
+            claimed = set(result.names) if isinstance(result, Found) else set(listing)
+        for name, status in listing.items():
+            if name.endswith(".so") and name not in claimed:
+                claimed.add(name)
+                if status.st_size:
+                    yield Found(key, _host_fingerprint(host, name), key, (name,), name.split(".")[0], 0.0)
+                else:
+                    yield Refused("torn", f"{key}/{name}", "empty")
+        if not claimed:
+            # An empty directory is a compile that failed, or one that is cut off before its first file.
+            yield Refused("incomplete", key, "no group file" if listing else "empty")
+
+    def _scan_groups(
+        self, cache: CacheDir, host: Host, key: str, listing: dict[str, os.stat_result], groups: list[str]
+    ) -> Found | Refused:
+        names: set[str] = set(groups)
+        for group in groups:
+            try:
+                children = _children(cache.read(key, group))
+                for child, path in children.items():
+                    _check_child(cache, key, child, path, listing)
+                names |= set(children)
+            except EntryRefused as refusal:
+                return Refused(refusal.because or "torn", f"{key}/{group}", refusal.what)
+            except OSError as error:
+                return Refused("unreadable", f"{key}/{group}", error.strerror or str(error))
+        times = [listing[name].st_mtime for name in names]
+        finished = max(listing[group].st_mtime for group in groups)
+        if cache.ours and max(times) > finished:
+            return Refused(
+                "mixed", key, "files were replaced after the entry was finished: a second writer was cut off"
+            )
+        seconds = finished - min(times)
+        return Found(
+            key,
+            next((_host_fingerprint(host, name) for name in sorted(names) if name.endswith(".so")), ANYWHERE),
+            key,
+            tuple(sorted(names)),
+            groups[0].removeprefix(_GROUP).removesuffix(".json"),
+            seconds if seconds < _LONGEST_COMPILE else 0.0,
+        )
+
+    # -- path-free and back ----------------------------------------------------------------------------------------
+
+    def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
+        if not data:
+            raise EntryRefused(f"{name} is empty", because="torn")
+        if name.endswith(_ELF) and not _whole_elf(data):
+            raise EntryRefused(f"{name} is cut off", because="torn")
+        if name.startswith(_GROUP):
+            for child, path in _children(data).items():
+                _check_place(cache, found.key, child, path)
+            return json.dumps({"child_paths": {child: child for child in sorted(_children(data))}}).encode()
+        if name.endswith(".json") and not isinstance(_parse(data, name), dict):
+            raise EntryRefused(f"{name} is not a Triton metadata file", because="torn")
+        return data
+
+    def made_by(self, contents: Mapping[str, bytes]) -> str:
+        for name, data in contents.items():
+            if name.endswith(".json") and not name.startswith(_GROUP):
+                return str(_parse(data, name).get("triton_version", ""))
+        return ""
+
+    def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
+        if not name.startswith(_GROUP):
+            return data
+        children = _children(bytes(data))
+        strangers = set(children) - set(names)
+        if strangers:
+            raise EntryRefused(
+                f"{name} names {sorted(strangers)[0]!r:.80}, which is not in the entry", because="outside"
+            )
+        return json.dumps({"child_paths": {child: os.path.join(folder, child) for child in children}}).encode()
+
+    def folder(self, key: str) -> str:
+        return key
+
+    def witness(self, names: tuple[str, ...]) -> str:
+        return next((name for name in names if name.startswith(_GROUP)), names[0])
+
+    def accepts(self, fingerprint: str, host: Host) -> bool:
+        return fingerprint == ANYWHERE or fingerprint.startswith(f"{host.machine}-{host.libc}-")
+
+
+def _travels(name: str) -> bool:
+    return not name.startswith("tmp.") and name != "lock"
+
+
+def _host_fingerprint(host: Host, name: str) -> str:
+    """Host code depends on processor, C library and Python's ABI; the last is in the file's own name since 3.4."""
+    middle = name.split(".")[1:-1]
+    return f"{host.machine}-{host.libc}-{middle[-1] if middle else 'noabi'}"
+
+
+def _parse(data: bytes, name: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise EntryRefused(f"{name} is not JSON", because="torn")
+
+
+def _children(data: bytes) -> dict[str, str]:
+    fields = _parse(data, "the group file")
+    children = fields.get("child_paths") if isinstance(fields, dict) else None
+    if not isinstance(children, dict) or not children or not all(isinstance(p, str) for p in children.values()):
+        raise EntryRefused("the group file names no children", because="torn")
+    return children
+
+
+def _check_child(cache: CacheDir, key: str, child: str, path: str, listing: dict[str, os.stat_result]) -> None:
+    _check_place(cache, key, child, path)
+    if child not in listing:
+        raise EntryRefused(f"{child} is missing", because="incomplete")
+    if listing[child].st_size == 0:
+        raise EntryRefused(f"{child} is empty", because="torn")
+
+
+def _check_place(cache: CacheDir, key: str, child: str, path: str) -> None:
+    """A child must be the file of that name in this very directory.
+
+    In a room the whole path must be ours. An adopted cache may have been written under another mount point, so there
+    the last two components decide; either way only the file beside the group is ever read.
+    """
+    inside = os.path.basename(path) == child and child not in (".", "..", "")
+    if cache.ours:
+        inside = inside and _is_place(path, os.path.join(cache.path, key, child))
+    else:
+        inside = inside and os.path.basename(os.path.dirname(path)) == key
+    if not inside:
+        raise EntryRefused(f"{child!r:.80} is at {path!r:.200}, outside its entry", because="outside")
+
+
+def _is_place(path: str, expected: str) -> bool:
+    return path == expected or os.path.realpath(path) == os.path.realpath(expected)
+
+
+def _whole_elf(data: bytes) -> bool:
+    """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
+    if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
+        return False
+    program_start, section_start = struct.unpack_from("<QQ", data, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
+    return program_start + program_size * program_count <= len(
+        data
+    ) and section_start + section_size * section_count <= len(data)

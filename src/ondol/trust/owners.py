@@ -1,0 +1,53 @@
+"""Whose entries may a reader use? Owners are evidence, as with git's `safe.directory`; names are not. Pure.
+
+A reader trusts lanes owned by itself and by root (who could change anything anyway), and by the writers that the
+store's marker names, if the marker itself belongs to somebody the reader trusts: root, the reader, or a UID the
+reader lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+#: (uid, group name) → whether the user database says that this user is in this group.
+Membership = Callable[[int, str], bool]
+
+
+class Reader(NamedTuple):
+    uid: int
+    #: UIDs that the person who runs the job vouches for (`--trust`).
+    listed: Collection[int]
+    #: The UID that means "somebody outside this user namespace", where there is such a thing.
+    nobody: int | None
+
+
+def believes(reader: Reader, owner: int) -> bool:
+    """Whether this owner's word counts for the reader without anybody vouching."""
+    return _is_somebody(reader, owner) and (owner in (0, reader.uid) or owner in reader.listed)
+
+
+def trusted_owner(
+    reader: Reader,
+    marker_owner: int,
+    writers: Collection[int],
+    groups: Collection[str],
+    anyone: bool,
+    is_member: Membership,
+) -> Callable[[int], bool]:
+    """The rule for one store: a predicate over lane owners."""
+    vouched = believes(reader, marker_owner)
+
+    def trusts(owner: int) -> bool:
+        if believes(reader, owner):
+            return True
+        if not vouched or not _is_somebody(reader, owner):
+            return False
+        return anyone or owner in writers or any(is_member(owner, group) for group in groups)
+
+    return trusts
+
+
+def _is_somebody(reader: Reader, owner: int) -> bool:
+    # In a container with mapped users every foreign owner looks the same, our own UID's twin included.
+    return reader.nobody is None or owner != reader.nobody
