@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 from ondol import words
 from ondol.errors import UsageError
+from ondol.light import Any, Record
 
 PREFIX = "ONDOL_"
 FILES = ("ondol.toml", "pyproject.toml")
 
 
-class Option(NamedTuple):
+class Option(Record):
     name: str
-    #: text, flag, list, size, duration, uids, or choice
+    #: text, name, flag, list, size, duration, uids, or choice
     kind: str
     default: Any
     help: str
@@ -40,7 +40,7 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option("store", "text", "", "the store: a directory (default: one under your cache directory)", "PATH"),
     Option("tools", "list", ["auto"], "which tools' caches to manage; naming one overrides its own variables", "NAMES"),
-    Option("scope", "text", "auto", "trust namespace to publish into; `main` and this one are read", "NAME"),
+    Option("scope", "name", "auto", "trust namespace to publish into; `main` and this one are read", "NAME"),
     Option("publish", "choice", "auto", "when to publish what is new", "", ("never", "on-success", "auto")),
     Option("room-dir", "text", "", "where to make the private room (default: node-local temporary space)", "DIR"),
     Option("keep-room", "flag", False, "leave the room behind and say where it is"),
@@ -57,7 +57,7 @@ OPTIONS: tuple[Option, ...] = (
 BY_NAME = {option.name: option for option in OPTIONS}
 
 
-class Value(NamedTuple):
+class Value(Record):
     value: Any
     #: `command line`, `ONDOL_STORE`, `…/ondol.toml` or `default`
     origin: str
@@ -136,6 +136,7 @@ def _convert(option: Option, raw: Any, origin: str) -> Value:
             "uids": "numbers such as 1000,1001",
             "list": "names, separated by commas",
             "text": "a text",
+            "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
         raise UsageError(
             f"{option.name} = {raw!r} makes no sense", because=f"from {origin}", hint=f"expected {expected}"
@@ -182,8 +183,15 @@ def _duration(_: Option, raw: Any) -> float:
     return float(raw) if type(raw) in (int, float) else words.parse_duration(raw)
 
 
+def _name(_: Option, raw: Any) -> str:
+    if not words.is_plain_name(raw):
+        raise ValueError
+    return str(raw)
+
+
 _CONVERTERS: dict[str, Callable[[Option, Any], Any]] = {
     "text": _text,
+    "name": _name,
     "flag": _flag,
     "choice": _choice,
     "list": _list,

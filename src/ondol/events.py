@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from ondol.light import Any, Record
 
 
-class ToolReport(NamedTuple):
+class ToolReport(Record):
     """One tool's part of a job."""
 
     name: str

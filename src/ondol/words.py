@@ -66,6 +66,16 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+_WORD = _FIRST | frozenset(".+=@-")
+_MAX_WORD = 200
+
+
+def is_plain_name(text: object) -> bool:
+    """Whether text can be one path component without surprises: a scope, a tool, a fingerprint, a key."""
+    return isinstance(text, str) and 0 < len(text) <= _MAX_WORD and text[0] in _FIRST and _WORD.issuperset(text)
+
+
 def closest(word: str, known: list[str]) -> str:
     """The known word that was probably meant, or empty."""
     import difflib  # only on the way to an error message

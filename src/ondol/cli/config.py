@@ -34,10 +34,9 @@ def _show(option: Option, value: object) -> str:
     from ondol import words
 
     if option.name == "store" and not value:
-        from ondol.config import load
-        from ondol.jobs import open_store
+        from ondol.jobs import store_location
 
-        return f"{open_store.location(load({}, {}, '/'))} (default)"
+        return store_location.default()
     if option.kind == "size" and isinstance(value, int):
         return words.size(value)
     if option.kind == "duration" and isinstance(value, float):

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
 from ondol import config
+from ondol.light import Any
 
 _SHORT = {"quiet": "-q", "verbose": "-v"}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from ondol.errors import OndolError
+from ondol.light import Any
 
 
 def say(text: str) -> None:

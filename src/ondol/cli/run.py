@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 
-from ondol import exitcodes
-from ondol.cli import flags, output
+from ondol import config, exitcodes
+from ondol.cli import output
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.events import JobReport
+from ondol.light import Any
 
+_SHORT = {"-q": "--quiet", "-v": "--verbose"}
 _DESCRIPTION = """Run a command with private, writable, pre-filled compile caches; publish what it compiled.
 
 Streams, terminal, signals and exit status are the command's own. Trouble with the store never fails it: the job is
@@ -26,13 +28,10 @@ not found"""
 
 
 def main(arguments: list[str]) -> int:
-    own, command = _split(arguments)
-    parser = flags.parser("ondol run", _DESCRIPTION, _EXAMPLES, usage="ondol run [options] -- COMMAND …")
-    flags.add_settings(parser)
-    if "-h" in own or "--help" in own:
-        output.say(parser.format_help().rstrip())
-        return exitcodes.OK
-    settings = flags.settings(parser.parse_args(own))
+    given, command = parse(arguments)
+    if "help" in given:
+        return _help()
+    settings = config.load(given, os.environ, os.getcwd())
     if not command:
         raise UsageError("no command to run", hint="ondol run [options] -- COMMAND …")
 
@@ -46,21 +45,52 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Everything after the first `--` is the command's. Without one, the command starts at the first word that is not
-    ours.
-    """
-    if "--" in arguments:
-        middle = arguments.index("--")
-        return arguments[:middle], arguments[middle + 1 :]
-    from ondol.config import BY_NAME
+def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """(settings given, the command). The command starts after `--`, or at the first word that is not an option.
 
+    Done by hand from the table of settings: argparse alone costs as much as starting `true` twice, before every job.
+    """
+    given: dict[str, Any] = {}
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
-        name = arguments[position].removeprefix("--")
-        takes_value = name in BY_NAME and BY_NAME[name].kind != "flag"
-        position += 2 if takes_value else 1
-    return arguments[:position], arguments[position:]
+        word = arguments[position]
+        position += 1
+        if word == "--":
+            break
+        if word in ("-h", "--help"):
+            return {"help": True}, []
+        name, has_value, value = _SHORT.get(word, word).removeprefix("--").partition("=")
+        option = config.BY_NAME.get(name.removeprefix("no-")) or config.BY_NAME.get(name)
+        if option is None:
+            raise UsageError(f"unknown option {word!r}", hint=_suggestion(name))
+        if option.kind == "flag":
+            if has_value:
+                raise UsageError(f"--{option.name} takes no value, got {value!r}")
+            given[option.name] = not name.startswith("no-")
+            continue
+        if not has_value:
+            if position >= len(arguments):
+                raise UsageError(f"--{option.name} needs a value", hint=option.help)
+            value = arguments[position]
+            position += 1
+        given[option.name] = value
+    return given, arguments[position:]
+
+
+def _suggestion(name: str) -> str:
+    from ondol import words
+
+    meant = words.closest(name, list(config.BY_NAME))
+    return f"--{meant}? All options: ondol run --help" if meant else "ondol run --help"
+
+
+def _help() -> int:
+    from ondol.cli import flags
+
+    parser = flags.parser("ondol run", _DESCRIPTION, _EXAMPLES, usage="ondol run [options] -- COMMAND …")
+    flags.add_settings(parser)
+    output.say(parser.format_help().rstrip())
+    return exitcodes.OK
 
 
 def _report(report: JobReport, settings: Settings) -> None:

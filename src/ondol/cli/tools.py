@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from ondol import exitcodes
 from ondol.cli import flags, output
+from ondol.light import Any
 from ondol.report import table
 from ondol.tools.api import SHARING, Tool
 from ondol.tools.registry import TOOLS

@@ -13,9 +13,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ondol import errors
+from ondol.light import Any
 
 #: Called in the parent with (done, total) while the child works.
 Progress = Callable[[int, int], None]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from ondol.light import Record
 
 
-class Host(NamedTuple):
+class Host(Record):
     """What compiled host code depends on, beside its Python."""
 
     machine: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from ondol.light import Record
 
 
-class Owner(NamedTuple):
+class Owner(Record):
     """A process, told apart from any other that ever had or will have its pid."""
 
     pid: int

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from ondol.errors import UsageError
 from ondol.host import files, identity
 from ondol.jobs import publish
+from ondol.light import Any, Record
 from ondol.store.directory import DirectoryStore
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 
-class Problem(NamedTuple):
+class Problem(Record):
     """Something in the raw cache that a person should know of."""
 
     #: what `Refused` says, or `foreign` for what belongs to another user: adopted, and a trap for plain use
@@ -26,7 +26,7 @@ class Problem(NamedTuple):
     why: str
 
 
-class Adopted(NamedTuple):
+class Adopted(Record):
     outcome: publish.Outcome
     found: int
     problems: list[Problem]

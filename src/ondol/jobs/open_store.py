@@ -6,26 +6,13 @@ import os
 from collections.abc import Callable
 
 from ondol.config import Settings
-from ondol.errors import StoreError, StoreMissing, UsageError
+from ondol.errors import StoreError, StoreMissing
 from ondol.host import identity
+from ondol.jobs.store_location import location
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.trust import owners
 from ondol.trust.membership import is_member
-
-
-def location(settings: Settings) -> str:
-    """The store's path: the configured one, or the user's own."""
-    where = settings.store
-    if where.startswith("file://"):
-        where = where.removeprefix("file://")
-    elif "://" in where:
-        raise UsageError(
-            f"store {where!r} is of a kind that this version does not speak",
-            because=f"from {settings.origin('store')}",
-            hint="name a directory",
-        )
-    return os.path.abspath(where) if where else os.path.join(identity.user_cache_dir(), "ondol", "store")
 
 
 def open_store(settings: Settings, path: str = "") -> DirectoryStore:

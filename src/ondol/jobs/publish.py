@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from ondol import __version__
 from ondol.errors import EntryRefused, PackError, StoreError
 from ondol.host import bounded, identity
+from ondol.light import Any, Record
 from ondol.room import harvest
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
@@ -20,7 +20,7 @@ PIECE = 32
 _WORTH_FORKING = 64
 
 
-class Outcome(NamedTuple):
+class Outcome(Record):
     published: int = 0
     published_bytes: int = 0
     already_there: int = 0

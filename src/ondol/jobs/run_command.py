@@ -12,19 +12,24 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ondol import exitcodes
 from ondol.config import Settings
-from ondol.errors import OndolError, RoomError, UsageError
+from ondol.errors import OndolError, RoomError
 from ondol.events import JobReport
 from ondol.host import bounded, command, filesystem, identity
-from ondol.jobs import open_store, publish
-from ondol.room import choose, fill, harvest, room, select
-from ondol.store.entry import is_word
+from ondol.jobs.store_location import location
+from ondol.light import Any
+from ondol.room import choose, room
 from ondol.tools import registry
 from ondol.tools.api import CacheDir, Tool
 from ondol.trust import ci, policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the rest is imported by the step that needs it: a job with nothing to fill or publish feels free
+    from ondol.jobs import publish
+    from ondol.room import fill
+    from ondol.tools.api import Found
 
 #: (what is being done, done, total)
 Progress = Callable[[str, int, int], None]
@@ -48,11 +53,9 @@ class Job:
         self.report.command = self.argv
         self.host = identity.this_host()
         self.event = ci.read_event(env, _read_json)
-        if not is_word(settings.scope):
-            raise UsageError(f"scope {settings.scope!r} is not a plain name", hint="letters, digits, . _ - only")
         self.scopes = policy.scopes(settings.scope, self.event)
         self.report.scope = self.scopes.write
-        self.store_path = open_store.location(settings)
+        self.store_path = location(settings)
         self.report.store = self.store_path
         self.room: room.Room | None = None
         self.managed: list[Tool] = []
@@ -140,11 +143,17 @@ class Job:
         self.report.warn(f"running cold: {text}")
 
     def _fill_in_child(self, report: bounded.Report) -> Any:
+        from ondol.jobs.open_store import open_store
+
         assert self.room is not None
-        store = open_store.open_store(self.settings)
-        answers = {}
+        store = open_store(self.settings)
+        answers: dict[str, Any] = {}
         for tool in self.managed:
             index = store.index(tool.name, self.scopes.read)
+            if not index:
+                continue
+            from ondol.room import fill, select
+
             size = sum(stored.size for stored in index)
             uses = store.last_uses() if size > self.settings.fill_max else {}
             accepts = partial(tool.accepts, host=self.host)
@@ -163,6 +172,10 @@ class Job:
         return answers
 
     def _take_fill(self, answers: dict[str, Any]) -> None:
+        if not answers:
+            return
+        from ondol.room import fill
+
         for name, (filled, bad, stopped, left_out) in answers.items():
             result = fill.merge([(filled, bad, stopped)])
             self.filled[name] = result.filled
@@ -203,16 +216,21 @@ class Job:
         self.report.publish_decision = decision.because
         if self.room is None:
             return
-        new: dict[str, list[Any]] = {}
+        new: dict[str, list[Found]] = {}
         for tool in self.managed:
             new[tool.name] = self._look(tool)
-        if decision.publish and self.store_works and (any(new.values()) or any(self.filled.values())):
+        if decision.publish and self.store_works and (any(new.values()) or any(self.used.values())):
             self._publish(new)
 
-    def _look(self, tool: Tool) -> list[Any]:
+    def _look(self, tool: Tool) -> list[Found]:
         """What was used and what is new; nothing is published here."""
         assert self.room is not None
         filled = self.filled.get(tool.name, [])
+        if not filled and not os.listdir(self.room.cache_dir(tool.name)):
+            self.report.update(tool.name, used=0)
+            return []
+        from ondol.room import harvest
+
         used = harvest.usage(filled, keeps_atime=self.room.keeps_atime)
         cache = CacheDir(self.room.cache_dir(tool.name), ours=True)
         new = harvest.new_entries(tool, cache, filled, self.host)
@@ -236,7 +254,9 @@ class Job:
             )
         return new.found
 
-    def _publish(self, new: dict[str, list[Any]]) -> None:
+    def _publish(self, new: dict[str, list[Found]]) -> None:
+        from ondol.jobs.publish import Outcome
+
         started = time.monotonic()
 
         def in_child(report: bounded.Report) -> Any:
@@ -251,12 +271,16 @@ class Job:
                 self.report.warn(f"nothing new was published: {error.line()}")
         else:
             for name, answer in answers.items():
-                self._take_publish(name, publish.Outcome(*answer))
+                self._take_publish(name, Outcome(*answer))
         self.report.publish_seconds = time.monotonic() - started
 
-    def _publish_in_child(self, new: dict[str, list[Any]], report: bounded.Report) -> Any:
+    def _publish_in_child(self, new: dict[str, list[Found]], report: bounded.Report) -> Any:
+        from ondol.jobs import publish
+        from ondol.jobs.open_store import open_store
+        from ondol.room import fill
+
         assert self.room is not None
-        store = open_store.open_store(self.settings)
+        store = open_store(self.settings)
         answers = {}
         origin = publish.provenance(self.env, os.getcwd()) if any(new.values()) else {}
         for tool in self.managed:
@@ -265,7 +289,7 @@ class Job:
             if found:
                 outcome = publish.publish(store, tool, cache, found, self.scopes.write, origin, report, seconds)
                 answers[tool.name] = tuple(outcome)
-            store.note_use([fill.address_of(tool.name, entry) for entry in self.used[tool.name]])
+            store.note_use([fill.address_of(tool.name, entry) for entry in self.used.get(tool.name, [])])
         return answers
 
     def _take_publish(self, name: str, outcome: publish.Outcome) -> None:

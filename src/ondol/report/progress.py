@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+
+from ondol.light import Any
 
 #: Work that is over sooner than this never draws anything.
 _PATIENCE = 0.5

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from ondol.errors import RoomError
+from ondol.light import Record
 
 
-class Candidate(NamedTuple):
+class Candidate(Record):
     path: str
     #: `--room-dir`, `TMPDIR` …: where the path came from.
     source: str
 
 
-class Tried(NamedTuple):
+class Tried(Record):
     why_not: str
     network: bool
 
 
-class Choice(NamedTuple):
+class Choice(Record):
     candidate: Candidate
     #: Those before it and why they were passed over.
     passed: tuple[tuple[Candidate, str], ...]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 from ondol.errors import EntryRefused, PackError, StoreError
 from ondol.host import bounded, files
+from ondol.light import Any, Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address, Entry
@@ -21,7 +21,7 @@ PIECE = 32
 _WORTH_FORKING = 64
 
 
-class Filled(NamedTuple):
+class Filled(Record):
     """One entry that now lies in the room."""
 
     scope: str
@@ -37,7 +37,7 @@ class Filled(NamedTuple):
     raw_bytes: int
 
 
-class Bad(NamedTuple):
+class Bad(Record):
     """A pack that claimed to be an entry and was not."""
 
     place: str
@@ -45,7 +45,7 @@ class Bad(NamedTuple):
     set_aside: bool
 
 
-class Result(NamedTuple):
+class Result(Record):
     filled: list[Filled]
     bad: list[Bad]
     #: Set if the room's own disk refused: the rest was not tried.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
+from ondol.light import Any, Record
 from ondol.room.fill import Filled
 from ondol.store.entry import Address, Entry, File
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 
-class Used(NamedTuple):
+class Used(Record):
     """What became of the filled entries. `known` is False where the file system keeps no access times."""
 
     known: bool
@@ -22,7 +22,7 @@ class Used(NamedTuple):
     remade: list[Filled]
 
 
-class New(NamedTuple):
+class New(Record):
     found: list[Found]
     refused: list[Refused]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
+from ondol.light import Record
 from ondol.store.api import Stored
 from ondol.store.entry import Address
 
 
-class Choice(NamedTuple):
+class Choice(Record):
     #: For each entry the packs that claim to be it, in the order in which to try them.
     wanted: list[list[Stored]]
     #: Entries left out for the budget's sake.

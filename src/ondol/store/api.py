@@ -22,12 +22,12 @@ The words of the contract:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
 
+from ondol.light import Protocol, Record
 from ondol.store.entry import Address
 
 
-class Stored(NamedTuple):
+class Stored(Record):
     """A pack that was seen in a listing. It may be gone, bad or unreadable by the time it is fetched."""
 
     address: Address
@@ -41,7 +41,7 @@ class Stored(NamedTuple):
     trusted: bool
 
 
-class Published(NamedTuple):
+class Published(Record):
     """What became of one pack that was offered."""
 
     address: Address
@@ -60,15 +60,12 @@ class Backend(Protocol):
 
         For one address several may be listed (several writers). Entries published while this runs may be missing.
         """
-        ...
 
     def everything(self) -> Iterator[Stored]:
         """All packs of all writers, trusted or not, for people and for cleaning. Unreadable parts are skipped."""
-        ...
 
     def fetch(self, stored: Stored) -> bytes:
         """The bytes, as they are now; the caller verifies them. Raises `OSError` if they cannot be had."""
-        ...
 
     def publish(self, packs: Iterable[tuple[Address, bytes]]) -> list[Published]:
         """Make these packs visible to readers, each by one atomic act, durable when this returns.
@@ -76,24 +73,18 @@ class Backend(Protocol):
         Killed half-way, some are published and some not; none is torn. Raises `StoreError` when the place refuses
         (full, read-only, not permitted); what was published before stays.
         """
-        ...
 
     def set_aside(self, stored: Stored) -> bool:
         """Move a bad pack out of the readers' way, keeping it for a person to look at. False if we may not."""
-        ...
 
     def delete(self, stored: Stored) -> bool:
         """Remove a pack. True if it is gone because of us; False if it was gone already or we may not."""
-        ...
 
     def note_use(self, addresses: Iterable[Address]) -> None:
         """Remember that these were useful, for cleaning by least recent use. A hint: may be lost, never raises."""
-        ...
 
     def last_uses(self) -> dict[Address, float]:
         """When addresses were last noted, by this and other trusted writers; day precision."""
-        ...
 
     def close(self) -> None:
         """Let go of descriptors and connections. Nothing is flushed here: there is nothing left to flush."""
-        ...

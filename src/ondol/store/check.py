@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ondol.errors import PackError
+from ondol.light import Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 
 
-class Finding(NamedTuple):
+class Finding(Record):
     stored: Stored
     #: `corrupt`: the bytes are wrong. `unreadable`: they could not be had, which says nothing about them.
     kind: str
@@ -18,7 +18,7 @@ class Finding(NamedTuple):
     set_aside: bool
 
 
-class Verified(NamedTuple):
+class Verified(Record):
     good: int
     good_bytes: int
     findings: list[Finding]

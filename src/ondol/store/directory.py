@@ -19,9 +19,9 @@ from ondol.host import files
 from ondol.store import lane as lanes_of
 from ondol.store import marker, usage
 from ondol.store.api import Published, Stored
-from ondol.store.entry import Address, is_word
+from ondol.store.entry import MAX_PACK_BYTES, Address
 from ondol.store.lane import SUFFIX, Lane
-from ondol.store.pack import MAX_PACK_BYTES, inspect
+from ondol.words import is_plain_name
 
 #: Given what the store's marker says, which UIDs' lanes may be read.
 Judge = Callable[[marker.Marker], Callable[[int], bool]]
@@ -79,7 +79,7 @@ class DirectoryStore:
         for fingerprint in lane.names(scope, tool):
             for key, status in lane.packs(scope, tool, fingerprint):
                 address = Address(scope, tool, fingerprint, key)
-                if all(map(is_word, address)):
+                if all(map(is_plain_name, address)):
                     yield Stored(address, lane.name, lane.owner, status.st_size, status.st_mtime, trusted)
 
     def fetch(self, stored: Stored) -> bytes:
@@ -194,6 +194,8 @@ def _link(lane: Lane, tmp: int, name: str, address: Address) -> bool:
     final = address.key + SUFFIX
     if files.link_new(name, tmp, final, folder):
         return True
+    from ondol.store.pack import inspect  # only here: most publishing meets no earlier pack, and reading needs no more
+
     try:
         inspect(lanes_of.read_pack(folder, final, lane.owner, MAX_PACK_BYTES), address)
     except (PackError, lanes_of.NotTheirs, files.NotRegular):

@@ -6,24 +6,23 @@ that a reader would refuse. Pure: no I/O here.
 
 from __future__ import annotations
 
-import re
-from typing import Any, NamedTuple
-
 from ondol.errors import PackError
+from ondol.light import Any, Record
+from ondol.words import is_plain_name
 
 #: Bounds on hostile or broken input. Largest real Triton entry seen: 4 MB, 9 files; the rest is room for other tools.
 MAX_FILES = 4096
 MAX_RAW_BYTES = 1 << 30
 MAX_MANIFEST_BYTES = 1 << 20
+#: The largest pack that can be legal; nothing larger is even read.
+MAX_PACK_BYTES = MAX_RAW_BYTES + MAX_MANIFEST_BYTES + 4096
 MAX_NAME_BYTES = 512
 MAX_DEPTH = 8
 #: Real kernels compress 10 to 1; zstd can claim 100,000 to 1, and a reader must not be made to believe it.
 MAX_RATIO = 1000
 
-_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@-]{0,199}\Z")
 
-
-class Address(NamedTuple):
+class Address(Record):
     """Where an entry belongs: which trust namespace, which tool, built for what, under which of the tool's keys."""
 
     scope: str
@@ -32,13 +31,13 @@ class Address(NamedTuple):
     key: str
 
 
-class File(NamedTuple):
+class File(Record):
     name: str
     executable: bool
     data: bytes | memoryview
 
 
-class Entry(NamedTuple):
+class Entry(Record):
     """One entry with its contents, path-free, as it travels."""
 
     address: Address
@@ -54,14 +53,9 @@ class Entry(NamedTuple):
         return sum(len(file.data) for file in self.files)
 
 
-def is_word(text: object) -> bool:
-    """Whether text may be a scope, tool, fingerprint or key: one plain path component, without surprises."""
-    return isinstance(text, str) and bool(_WORD.match(text))
-
-
 def check_address(address: Address) -> Address:
     for field, value in zip(Address._fields, address, strict=True):
-        if not is_word(value):
+        if not is_plain_name(value):
             raise PackError(f"{field} {value!r} is not a plain name")
     return address
 

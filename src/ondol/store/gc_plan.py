@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from ondol.light import Record
 from ondol.store.api import Stored
 
 
-class Limits(NamedTuple):
+class Limits(Record):
     """What the store may be; None where there is no such limit."""
 
     max_bytes: int | None = None
@@ -16,13 +16,13 @@ class Limits(NamedTuple):
     min_free: int | None = None
 
 
-class Candidate(NamedTuple):
+class Candidate(Record):
     stored: Stored
     #: The later of its publication and its last noted use.
     useful_at: float
 
 
-class Removal(NamedTuple):
+class Removal(Record):
     stored: Stored
     reason: str
 

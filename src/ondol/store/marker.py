@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
 from ondol.host import files
+from ondol.light import Any, Record
 
 NAME = "ondol-store.json"
 LANES = "lanes"
@@ -19,7 +19,7 @@ FORMAT = 1
 _MAX_BYTES = 1 << 16
 
 
-class Writers(NamedTuple):
+class Writers(Record):
     """Whose lanes everybody may read."""
 
     uids: tuple[int, ...] = ()
@@ -32,7 +32,7 @@ class Writers(NamedTuple):
         return ",".join([*map(str, self.uids), *(f"@{group}" for group in self.groups)]) or "nobody named"
 
 
-class Marker(NamedTuple):
+class Marker(Record):
     identity: str
     writers: Writers
     #: The owner of the file, as the opened descriptor showed it.

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import struct
 from hashlib import sha256
-from typing import Any, NamedTuple
 
 from ondol.errors import PackError
+from ondol.light import Any, Record
 from ondol.store.entry import (
     MAX_MANIFEST_BYTES,
     MAX_RATIO,
@@ -30,8 +30,6 @@ from ondol.store.entry import (
 
 MAGIC = b"ONDOLPK\x00"
 FORMAT = 1
-#: The largest pack that can be legal; nothing larger is even read.
-MAX_PACK_BYTES = MAX_RAW_BYTES + MAX_MANIFEST_BYTES + 4096
 #: Measured on real Triton entries: level 3 packs at 150 MB/s and 10 to 1; level 9 gains a tenth for four times the
 #: time.
 _LEVEL = 3
@@ -40,7 +38,7 @@ _HEAD = struct.Struct("<8sIIQQ")
 _TAIL = struct.Struct("<32sI")
 
 
-class Manifest(NamedTuple):
+class Manifest(Record):
     """A pack's table of contents, without the contents."""
 
     address: Address

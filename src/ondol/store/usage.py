@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from ondol.host import files
 from ondol.store import lane as lanes_of
-from ondol.store.entry import Address, is_word
+from ondol.store.entry import Address
+from ondol.words import is_plain_name
 
 _DAY = 86400
 _MAX_BYTES = 64 << 20
@@ -45,7 +46,7 @@ def read(lane: lanes_of.Lane) -> Iterator[tuple[Address, float]]:
             continue
         for line in _lines(lane.folder(lanes_of.USAGE), name):
             parts = line.split("/")
-            if len(parts) == 4 and all(map(is_word, parts)):
+            if len(parts) == 4 and all(map(is_plain_name, parts)):
                 yield Address(*parts), float(int(name) * _DAY)
 
 

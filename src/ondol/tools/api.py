@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
 
 from ondol.host import files
 from ondol.host.identity import Host
+from ondol.light import Protocol, Record
 
 #: How a cache can be shared, from the survey of the field.
 SHARING = {
@@ -28,7 +28,7 @@ ANYWHERE = "any"
 MAX_FILE_BYTES = 1 << 30
 
 
-class Plan(NamedTuple):
+class Plan(Record):
     """What will be done for a tool in this job."""
 
     managed: bool
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     remark: str = ""
 
 
-class Found(NamedTuple):
+class Found(Record):
     """A complete entry in a cache directory, not yet read."""
 
     key: str
@@ -51,7 +51,7 @@ class Found(NamedTuple):
     seconds: float
 
 
-class Refused(NamedTuple):
+class Refused(Record):
     """Something in a cache directory that must not travel."""
 
     #: incomplete, torn, mixed, outside, unreadable, unknown
@@ -103,39 +103,30 @@ class Tool(Protocol):
 
     def default_location(self, env: Mapping[str, str]) -> str:
         """Where its cache is without Ondol, as far as the environment tells."""
-        ...
 
     def plan(self, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Plan:
         """What to set so that the cache is `cache_dir`.
 
         A value that the user has set wins, unless the user `asked` Ondol for this tool by name; either way it is said.
         """
-        ...
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
         """Split a cache directory into entries and what must be left behind. Temporary files are neither."""
-        ...
 
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         """A file's path-free form. Raises `EntryRefused` if it is torn, or bound to a place outside the cache."""
-        ...
 
     def made_by(self, contents: Mapping[str, bytes]) -> str:
         """The version of the tool that made an entry, from its own files; empty if they do not say."""
-        ...
 
     def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
         """The file as it must read in the absolute directory `folder`; `EntryRefused` if it names anything else."""
-        ...
 
     def folder(self, key: str) -> str:
         """The directory of an entry, relative to the cache directory."""
-        ...
 
     def witness(self, names: tuple[str, ...]) -> str:
         """The file that the tool surely reads when it uses the entry."""
-        ...
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         """Whether entries of this fingerprint can work here."""
-        ...

@@ -11,20 +11,18 @@ truncated helper is a SIGBUS; two writers are atomic per file, not per entry.
 
 from __future__ import annotations
 
-import json
 import os
-import re
-import struct
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
+from ondol.light import Any
 from ondol.tools.api import ANYWHERE, CacheDir, Found, Plan, Refused
 
 _GROUP = "__grp__"
-#: base32 of a SHA-256 without padding.
-_KEY = re.compile(r"[A-Z2-7]{52}\Z")
+#: base32 of a SHA-256, without padding.
+_KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
+_KEY_LENGTH = 52
 #: The binaries that are ELF files, whose own header tells whether they are whole.
 _ELF = (".so", ".cubin", ".hsaco")
 #: A compile that seems to have taken longer is a file copied with foreign times.
@@ -58,7 +56,7 @@ class Triton:
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
         for key in cache.folders():
-            if not _KEY.match(key):
+            if not _is_key(key):
                 if not key.startswith("tmp."):
                     yield Refused("unknown", key, "not a Triton key directory")
                 continue
@@ -129,7 +127,7 @@ class Triton:
         if name.startswith(_GROUP):
             for child, path in _children(data).items():
                 _check_place(cache, found.key, child, path)
-            return json.dumps({"child_paths": {child: child for child in sorted(_children(data))}}).encode()
+            return _group({child: child for child in sorted(_children(data))})
         if name.endswith(".json") and not isinstance(_parse(data, name), dict):
             raise EntryRefused(f"{name} is not a Triton metadata file", because="torn")
         return data
@@ -149,7 +147,7 @@ class Triton:
             raise EntryRefused(
                 f"{name} names {sorted(strangers)[0]!r:.80}, which is not in the entry", because="outside"
             )
-        return json.dumps({"child_paths": {child: os.path.join(folder, child) for child in children}}).encode()
+        return _group({child: os.path.join(folder, child) for child in children})
 
     def folder(self, key: str) -> str:
         return key
@@ -159,6 +157,10 @@ class Triton:
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         return fingerprint == ANYWHERE or fingerprint.startswith(f"{host.machine}-{host.libc}-")
+
+
+def _is_key(name: str) -> bool:
+    return len(name) == _KEY_LENGTH and _KEY_LETTERS.issuperset(name)
 
 
 def _travels(name: str) -> bool:
@@ -171,7 +173,15 @@ def _host_fingerprint(host: Host, name: str) -> str:
     return f"{host.machine}-{host.libc}-{middle[-1] if middle else 'noabi'}"
 
 
+def _group(children: dict[str, str]) -> bytes:
+    import json  # imported where entries are handled: a job without any should cost nothing
+
+    return json.dumps({"child_paths": children}).encode()
+
+
 def _parse(data: bytes, name: str) -> Any:
+    import json
+
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -217,8 +227,9 @@ def _whole_elf(data: bytes) -> bool:
     """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
     if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
         return False
+    import struct
+
     program_start, section_start = struct.unpack_from("<QQ", data, 32)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
-    return program_start + program_size * program_count <= len(
-        data
-    ) and section_start + section_size * section_count <= len(data)
+    end = max(program_start + program_size * program_count, section_start + section_size * section_count)
+    return bool(end <= len(data))

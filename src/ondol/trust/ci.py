@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from ondol.light import Any
 from ondol.trust.policy import Event
 
 Environ = Mapping[str, str]

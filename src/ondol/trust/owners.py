@@ -8,13 +8,14 @@ reader lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+
+from ondol.light import Record
 
 #: (uid, group name) → whether the user database says that this user is in this group.
 Membership = Callable[[int, str], bool]
 
 
-class Reader(NamedTuple):
+class Reader(Record):
     uid: int
     #: UIDs that the person who runs the job vouches for (`--trust`).
     listed: Collection[int]

@@ -6,14 +6,14 @@ reads.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from ondol.light import Record
 
 #: The scope that every job reads and only trusted jobs write.
 TRUSTED_SCOPE = "main"
 POLICIES = ("never", "on-success", "auto")
 
 
-class Event(NamedTuple):
+class Event(Record):
     """What the CI system says about the job. `system` is empty off CI."""
 
     system: str
@@ -26,13 +26,13 @@ class Event(NamedTuple):
     own_scope: str = ""
 
 
-class Scopes(NamedTuple):
+class Scopes(Record):
     #: Tried in this order.
     read: tuple[str, ...]
     write: str
 
 
-class Decision(NamedTuple):
+class Decision(Record):
     publish: bool
     because: str
 

@@ -7,11 +7,10 @@ import os
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
-from ondol.errors import OndolError, UsageError
+from ondol.errors import OndolError
 from ondol.jobs import adopt, publish
 from ondol.jobs.open_store import open_store
 from ondol.report.progress import Bar
-from ondol.store.entry import is_word
 from ondol.tools import registry
 
 _DESCRIPTION = """Import an existing raw cache: every entry that is readable and complete. Nothing in DIR is changed.
@@ -31,8 +30,6 @@ def main(arguments: list[str]) -> int:
     parsed = made.parse_args(arguments)
     settings = flags.settings(parsed)
     scope = "main" if settings.scope == "auto" else settings.scope
-    if not is_word(scope):
-        raise UsageError(f"scope {scope!r} is not a plain name", hint="letters, digits, . _ - only")
     (tool,) = registry.choose([parsed.tool])
     store = open_store(settings)
     origin = {**publish.provenance(os.environ, os.getcwd()), "adopted": os.path.abspath(parsed.directory)}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
 from ondol.errors import PackError, StoreError
 from ondol.jobs.open_store import open_store
+from ondol.light import Any
 from ondol.report import table
 from ondol.store import pack
 from ondol.store.api import Stored

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
 from ondol.host import filesystem
 from ondol.jobs.open_store import open_store
+from ondol.light import Any
 from ondol.report import table
 from ondol.store import lane as lanes_of
 from ondol.store.directory import DirectoryStore
