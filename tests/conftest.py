@@ -13,6 +13,8 @@ from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry, File
 
+pytest_plugins = ["people"]
+
 #: Variables of the machine that runs the tests must not decide what they test.
 _FOREIGN = ("ONDOL_", "TRITON_", "GITHUB_", "GITLAB_", "CI_", "BUILDKITE", "JENKINS", "SLURM_", "RUNNER_")
 
