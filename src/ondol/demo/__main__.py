@@ -58,11 +58,11 @@ def _job(label: str, checkout: Path, options: list[str], uid: int | None = None)
     answer = checkout / "ondol.json"
     answer.touch()
     answer.chmod(0o666)
-    command = [sys.executable, "-m", "ondol", "run", *options, "--json", str(answer), "--", sys.executable, "kernels.py"]
+    ondol = [sys.executable, "-m", "ondol", "run", *options, "--json", str(answer), "--"]
     print(f"$ ondol run {' '.join([*options, '--'])} python kernels.py" + (f"    (as uid {uid})" if uid else ""))
     started = time.perf_counter()
     done = subprocess.run(
-        command,
+        [*ondol, sys.executable, "kernels.py"],
         cwd=checkout,
         env={**os.environ, "TRITON_DEFAULT_FP_FUSION": "1", **({"HOME": "/"} if uid else {})},
         user=uid,
@@ -94,7 +94,7 @@ def _why_not_another_user(base: Path) -> str:
         text=True,
         check=False,
     )
-    return "" if probe.returncode == 0 else "because that user cannot execute this Python (a home directory in its path?)"
+    return "" if probe.returncode == 0 else "because that user cannot execute this Python (in a home directory?)"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A real Triton program: compiles several kernels for a CUDA target, needs no GPU, and says what was compiled and what was a hit.
+"""A real Triton program: compiles several kernels for a CUDA target, needs no GPU, and says what was a hit.
 
 The counts come from Triton's own compilation listener, not from us.
 """
@@ -53,7 +53,8 @@ def multiply(a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_
 def work(many: int):
     """(kernel, signature, constants) of what the program needs."""
     for block in (256, 512, 1024, 2048)[:many]:
-        signature = {"x": "*fp32", "out": "*fp32", "count": "i32", "factor": "fp32", "offset": "fp32", "BLOCK": "constexpr"}
+        signature = {"x": "*fp32", "out": "*fp32", "count": "i32", "factor": "fp32", "offset": "fp32"}
+        signature |= {"BLOCK": "constexpr"}
         yield scale_and_shift, signature, {"BLOCK": block}
     for block in (512, 1024)[:many]:
         signature = {"x": "*fp32", "out": "*fp32", "stride": "i32", "columns": "i32", "BLOCK": "constexpr"}
