@@ -41,7 +41,7 @@ def multiply(a, b, c, m, n, k, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_
     columns = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
     depth = tl.arange(0, TILE_K)
     total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-    for start in range(0, tl.cdiv(k, TILE_K)):
+    for start in range(tl.cdiv(k, TILE_K)):
         here = start * TILE_K + depth
         left = tl.load(a + rows[:, None] * k + here[None, :], mask=here[None, :] < k, other=0.0)
         right = tl.load(b + here[:, None] * n + columns[None, :], mask=here[:, None] < k, other=0.0)
