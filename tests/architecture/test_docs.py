@@ -1,0 +1,56 @@
+"""Documentation that can be checked is checked: generated pages, links, the README's length, what must never be committed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ondol import config
+from ondol.cli import main, reference
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_settings_page_is_what_the_table_says() -> None:
+    assert (ROOT / "docs" / "reference" / "settings.md").read_text() == reference.page()
+
+
+def test_readme_fits_on_a_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_guarantees_name_tests_that_exist() -> None:
+    table = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| [CR]\d+ \|", line)]
+    assert len(table) >= 10
+    for row in table:
+        for name in re.findall(r"`((?:e2e|faults|unit|real|sabotage|fleet|conformance)/[\w./]*)`", row):
+            assert (ROOT / "tests" / name).exists(), f"{name} in the guarantees table"
+
+
+def test_every_command_and_setting_is_documented() -> None:
+    commands = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    for name in main.COMMANDS:
+        assert f"`ondol {name}" in commands
+    settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    for option in config.OPTIONS:
+        assert option.variable in settings
+
+
+def test_nothing_unfinished_is_committed() -> None:
+    words = ["TO" + "DO", "FIX" + "ME", "X" * 3 + ":"]
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    for name in listed:
+        if name.endswith((".py", ".md", ".toml")):
+            text = (ROOT / name).read_text()
+            assert not any(word in text for word in words), name

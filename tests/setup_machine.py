@@ -1,0 +1,54 @@
+"""What the tests need from the machine beside Python packages: installed if we are root, named if we are not.
+
+Tests whose needs cannot be met are skipped with the reason, and pytest counts them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+#: Debian package → who needs it.
+PURPOSE = {
+    "strace": "kills and errors at chosen system calls",
+    "e2fsprogs": "power-loss images",
+    "python3-dev": "Triton's helper library",
+    "git": "provenance of entries",
+}
+
+
+def missing() -> list[str]:
+    there = {
+        "strace": shutil.which("strace"),
+        "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
+        "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
+        "git": shutil.which("git"),
+    }
+    return [package for package in PURPOSE if not there[package]]
+
+
+def main() -> int:
+    packages = missing()
+    if not packages:
+        return 0
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        for package in packages:
+            print(f"not here: {package} ({PURPOSE[package]}); the tests that need it are skipped")
+        return 0
+    print("installing", ", ".join(packages))
+    quiet = {"stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    if subprocess.run(install, env=env, **quiet).returncode == 0:
+        return 0
+    # A machine whose package lists are missing or old.
+    subprocess.run(["apt-get", "update"], env=env, **quiet)
+    return subprocess.run(install, env=env, **quiet).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
