@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from making import write_triton_entry
 from people import Program, needs_root
 
 pytestmark = [needs_root, pytest.mark.root]
@@ -190,3 +192,21 @@ def test_pull_request_scope_is_read_by_trusted_jobs(program: Program, store: Pat
     program.job(store, "m", uid=ALICE)
     job = program.job(store, "k", "m", uid=BOB, options=("--scope", "pr-421", "--publish", "never"))
     assert (job.hits, job.compiled) == (2, 0)
+
+
+def test_foreign_entries_of_a_raw_cache_go_unreported(program: Program, public: Path) -> None:
+    """Seed 000 in advance: entry directories of another UID, in a cache whose root anybody may write."""
+    cache = public / "raw-of-root"
+    write_triton_entry(cache, 1)
+    (cache / write_triton_entry(cache, 2).name).chmod(0o700)
+    cache.chmod(0o777)
+    store = public / "alices-store"
+    store.mkdir()
+    os.chown(store, ALICE, ALICE)
+    program.ondol("store", "init", str(store), uid=ALICE)
+    done = program.ondol("store", "adopt", str(cache), "--store", str(store), "--json", uid=ALICE)
+    answer = json.loads(done.stdout)
+    assert answer["published"] == 1
+    problems = {problem["kind"]: problem for problem in answer["problems"]}
+    assert (problems["foreign"]["owner"], problems["foreign"]["mode"]) == (0, "0755")
+    assert (problems["unreadable"]["owner"], problems["unreadable"]["mode"]) == (0, "0700")

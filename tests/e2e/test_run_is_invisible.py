@@ -192,3 +192,13 @@ def test_room_left_behind_after_a_signal(store_path: Path, tmp_path: Path) -> No
     assert list(rooms.iterdir()) == []
     process.stdin.close()
     process.stdout.close()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_confuse_us(store_path: Path, tmp_path: Path, closed: str) -> None:
+    """A daemon may start a job with closed descriptors; the next file opened would take their numbers."""
+    witness = tmp_path / "witness"
+    ondol = f"{sys.executable} -m ondol run --store {store_path} -- sh -c 'echo ran > {witness}; ls /proc/self/fd > {witness}.fds'"
+    done = subprocess.run(["sh", "-c", f"{ondol} {closed}; exit $?"], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert witness.read_text() == "ran\n"

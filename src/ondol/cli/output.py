@@ -24,7 +24,7 @@ def _write(stream: Any, text: str) -> None:
         stream.flush()
     except UnicodeEncodeError:
         stream.write(text.encode("ascii", "replace").decode() + "\n")
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         pass  # a closed pipe or a missing stream is the reader's wish, not a failure of the job
 
 

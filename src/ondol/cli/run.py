@@ -35,9 +35,11 @@ def main(arguments: list[str]) -> int:
     if not command:
         raise UsageError("no command to run", hint="ondol run [options] -- COMMAND …")
 
+    from ondol.host import command as running
     from ondol.jobs.run_command import Job
     from ondol.report.progress import Bar
 
+    running.hold_standard_descriptors()
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(command, settings, os.environ, bar)
         status = job.run()

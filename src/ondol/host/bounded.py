@@ -33,8 +33,7 @@ def call(work: Callable[[Report], Any], seconds: float, progress: Progress | Non
     of a signal is a fault of what it touched, and the caller decides what that is worth.
     """
     reading, writing = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
@@ -45,6 +44,15 @@ def call(work: Callable[[Report], Any], seconds: float, progress: Progress | Non
     finally:
         os.close(reading)
         _end(pid)
+
+
+def _flush() -> None:
+    """What we have printed must not be printed again by the child. A stream may be closed, full or missing."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue
 
 
 def _child(work: Callable[[Report], Any], pipe: int) -> None:

@@ -44,6 +44,18 @@ def run(argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], N
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def hold_standard_descriptors() -> None:
+    """Occupy standard descriptors that were closed when we started, so that no file of ours takes their numbers.
+
+    Close-on-exec: for the command they are as closed as they were for us.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # the lowest free number, which is this one
+
+
 def find(name: str, env: Mapping[str, str]) -> str | Ended:
     """The file that a shell would execute, or the shell's verdict that there is none."""
     if "/" in name:

@@ -15,7 +15,7 @@ class Bar:
     """Call it with (what, done, total) as often as you like; use it as a context manager."""
 
     def __init__(self, *, enabled: bool = True) -> None:
-        self._enabled = enabled and sys.stderr.isatty()
+        self._enabled = enabled and sys.stderr is not None and sys.stderr.isatty()
         self._started = time.monotonic()
         self._progress: Any = None
         self._task: Any = None
