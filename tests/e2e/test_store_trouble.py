@@ -192,3 +192,34 @@ def test_no_room_anywhere_fails_the_job(program: Program, place: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "unset unset\n")
     assert "running without a room" in done.stderr
     assert "--room-dir" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "ondol.tools.triton.Triton.plan",
+        "ondol.room.room.sweep",
+        "ondol.room.harvest.new_entries",
+        "ondol.room.harvest.usage",
+    ],
+)
+def test_bug_of_ours_fails_the_job(program: Program, place: Path, broken: str) -> None:
+    """Any exception in any step of ours: the command runs, ends as it likes, and the place of the bug is named."""
+    store = new_store(place / "store")
+    program.job(store, "warm", **as_uid())
+    module, _, name = broken.rpartition(".")
+    code = f"""
+import importlib, sys
+def bug(*_, **__): raise RuntimeError("a bug")
+try: target = importlib.import_module({module!r})
+except ImportError: target = getattr(importlib.import_module({module.rpartition(".")[0]!r}), {module.rpartition(".")[2]!r})
+setattr(target, {name!r}, bug)
+from ondol.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    standin = [program.python, str(program.programs / "standin.py"), "warm", "new"]
+    command = ["run", "--store", str(store), "--", "sh", "-c", '"$@"; exit 7', "sh", *standin]
+    job = Job(program.run([program.python, "-c", code, *command], env={"HOME": str(place)}, **as_uid()))
+    assert job.status == 7, job
+    assert job.hits + job.compiled == 2
+    assert "RuntimeError: a bug" in job.warnings[0]

@@ -71,15 +71,12 @@ class Job:
         asked, tools = _tools(self.settings)
         with _signals_raise() as signals:
             try:
-                self._open_room()
-                self._plan(tools, asked)
-                if self.managed:
-                    self._fill()
+                self._guarded("running cold", lambda: self._prepare(tools, asked))
                 if self.settings.strict and self.report.warnings:
                     self.report.remarks.append("--strict: the command was not started")
                     return exitcodes.STRICT
                 self._run_command()
-                self._after(self.report.status)
+                self._guarded("nothing new was published", self._after)
                 return self._final_status(self.report.status)
             except Interrupted as interruption:
                 self.report.remarks.append(f"interrupted by {signal.Signals(interruption.number).name}")
@@ -87,6 +84,23 @@ class Job:
             finally:
                 signals.ignore()  # a second signal must not stop us from cleaning up
                 self._close_room()
+
+    def _guarded(self, otherwise: str, step: Callable[[], None]) -> None:
+        """A bug of ours is cache trouble like any other: said once, with its place, and the command is not touched."""
+        try:
+            step()
+        except Exception as error:
+            import traceback
+
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{os.path.basename(where.filename)}:{where.lineno}"
+            self.report.warn(f"{otherwise}: an error in Ondol itself, {type(error).__name__}: {error} at {place}")
+
+    def _prepare(self, tools: list[Tool], asked: bool) -> None:
+        self._open_room()
+        self._plan(tools, asked)
+        if self.managed:
+            self._fill()
 
     def _open_room(self) -> None:
         probes: dict[str, filesystem.Usable] = {}
@@ -208,10 +222,10 @@ class Job:
 
         command.run(self.argv, self.env, on_end)
 
-    def _after(self, status: int) -> None:
-        decision = policy.may_publish(
-            self.settings.publish, self.event, self.scopes.write, frozen=self.settings.frozen, status=status
-        )
+    def _after(self) -> None:
+        settings, status = self.settings, self.report.status
+        write = self.scopes.write
+        decision = policy.may_publish(settings.publish, self.event, write, frozen=settings.frozen, status=status)
         self.report.may_publish = decision.publish
         self.report.publish_decision = decision.because
         if self.room is None:
