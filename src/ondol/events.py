@@ -44,6 +44,8 @@ class JobReport:
         self.room = ""
         self.room_kept = False
         self.tools: dict[str, ToolReport] = {}
+        #: Variables that the command got from us.
+        self.env: dict[str, str] = {}
         self.publish_decision = ""
         self.may_publish = False
         #: Cache trouble: shown once each; with --strict they fail the job.
@@ -73,6 +75,7 @@ class JobReport:
             "store": self.store,
             "scope": self.scope,
             "room": self.room if self.room_kept else "",
+            "env": self.env,
             "publish": self.may_publish,
             "publish_decision": self.publish_decision,
             "tools": {name: tool._asdict() for name, tool in self.tools.items()},

@@ -126,7 +126,7 @@ class Job:
         if self.room is None:
             return
         nested = self.env.get(room.VARIABLE, "")
-        self.env |= self.room.env()
+        self._set(self.room.env())
         for tool in tools:
             plan = tool.plan(self.env, self.room.cache_dir(tool.name), asked=asked)
             self.report.update(tool.name, managed=plan.managed)
@@ -134,8 +134,12 @@ class Job:
                 self.report.remarks.append(plan.remark)
             if plan.managed:
                 self.room.make_cache_dir(tool.name)
-                self.env |= plan.env
+                self._set(plan.env)
                 self.managed.append(tool)
+
+    def _set(self, variables: Mapping[str, str]) -> None:
+        self.env |= variables
+        self.report.env |= variables
 
     def _fill(self) -> None:
         started = time.monotonic()

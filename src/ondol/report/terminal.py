@@ -46,6 +46,7 @@ def _cost(report: JobReport) -> str:
 
 def _details(report: JobReport) -> list[str]:
     result = [f"store: {report.store}, scope {report.scope}", f"publish: {report.publish_decision}"]
+    result += [f"set: {name}={value}" for name, value in report.env.items()]
     for tool in report.tools.values():
         if tool.filled:
             result.append(f"{tool.name}: filled {words.size(tool.filled_bytes)}")

@@ -52,6 +52,16 @@ def _facts(store: DirectoryStore, stored: Stored) -> dict[str, Any]:
     return {**facts, "files": table_of_files}
 
 
+def _date(value: object) -> str:
+    """Seconds since the epoch as people read them; whatever else a foreign pack says, as it is."""
+    import time
+
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(float(str(value))))
+    except (ValueError, OverflowError, OSError):
+        return str(value)
+
+
 def _print(facts: dict[str, Any]) -> None:
     for name in ("key", "tool", "title", "scope", "fingerprint", "owner", "trusted", "problem"):
         if name in facts:
@@ -61,6 +71,7 @@ def _print(facts: dict[str, Any]) -> None:
     output.say(f"{'packed'.ljust(12)} {words.size(facts['packed'])}")
     output.say(f"{'saves'.ljust(12)} {words.seconds(facts['seconds'])}")
     for name, value in sorted(facts["provenance"].items()):
-        output.say(f"{words.printable(name).ljust(12)} {words.printable(str(value))}")
+        shown = _date(value) if name == "time" else str(value)
+        output.say(f"{words.printable(name).ljust(12)} {words.printable(shown)}")
     rows = [(words.printable(f["name"]), words.size(f["size"]), f["sha256"][:16]) for f in facts["files"]]
     output.say(table.render(("file", "size", "sha256"), rows, right=(1,)))
