@@ -40,8 +40,8 @@ def open_dir(name: str, dir_fd: int | None = None) -> int:
 def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
     """Create a directory if it is not there, with exactly this mode whatever the umask, and return it open.
 
-    An existing directory of ours with a narrower mode is mended: a writer killed between mkdir and chmod, under
-    umask 077, would otherwise leave a lane that nobody else can read for ever.
+    An existing one of ours that others cannot read is mended: a writer killed between mkdir and chmod, under umask
+    077, would otherwise leave a lane that nobody else can read for ever. One that its owner made read-only stays so.
     """
     try:
         os.mkdir(name, mode, dir_fd=dir_fd)
@@ -50,7 +50,8 @@ def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
     fd = open_dir(name, dir_fd)
     try:
         status = os.fstat(fd)
-        if stat.S_IMODE(status.st_mode) & 0o7777 != mode and status.st_uid == os.geteuid():
+        ours = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
+        if ours and stat.S_IMODE(status.st_mode) != mode:
             os.fchmod(fd, mode)
     except BaseException:
         os.close(fd)
@@ -187,13 +188,10 @@ def remove_tree(path: str) -> bool:
 
     Never follows a link and never raises: leftovers are somebody else's files, and the caller says so.
     """
+    _unlock(path)
     try:
         with os.scandir(path) as entries:
             found = list(entries)
-    except PermissionError:
-        if not _unlock(path):
-            return False
-        return remove_tree(path)
     except FileNotFoundError:
         return True
     except OSError:
@@ -201,7 +199,7 @@ def remove_tree(path: str) -> bool:
     for entry in found:
         if entry.is_dir(follow_symlinks=False):
             remove_tree(entry.path)
-        elif not unlink_quietly(entry.path) and _unlock(path):
+        else:
             unlink_quietly(entry.path)
     try:
         os.rmdir(path)
@@ -212,13 +210,11 @@ def remove_tree(path: str) -> bool:
     return True
 
 
-def _unlock(path: str) -> bool:
-    """Give ourselves the rights on a directory of ours that a job took away; False if that changed nothing."""
+def _unlock(path: str) -> None:
+    """Give ourselves back the rights on a directory of ours that a job took away (as Go's module cache does)."""
     try:
         status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o700 == 0o700:
-            return False
-        os.chmod(path, 0o700)
+        if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o700 != 0o700:
+            os.chmod(path, 0o700)
     except OSError:
-        return False
-    return True
+        return
