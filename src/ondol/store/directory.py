@@ -42,7 +42,7 @@ class DirectoryStore:
             self.marker = marker.read(self._root, path)
             self._lanes = _open_lanes(self._root, path)
         except BaseException:
-            os.close(self._root)
+            files.close_quietly(self._root)
             raise
         self._trusts = judge(self.marker)
 
@@ -160,8 +160,8 @@ class DirectoryStore:
             lane.close()
         self._open_lanes.clear()
         self._mine = None
-        os.close(self._lanes)
-        os.close(self._root)
+        files.close_quietly(self._lanes)
+        files.close_quietly(self._root)
 
 
 def _publish_batch(lane: Lane, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:

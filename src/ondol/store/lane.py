@@ -12,6 +12,7 @@ directory with open permissions can put bytes in front of a reader who did not a
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ USAGE = "usage"
 RESERVED = frozenset({TMP, QUARANTINE, USAGE})
 SUFFIX = ".pack"
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+#: Refusals that show a lane not to be ours (planted, or gone). Any other one, such as EIO, says nothing about whose it
+#: is, and must not make a second lane in which our earlier entries are not found.
+_SOMEBODY_ELSES = frozenset({errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class NotTheirs(OSError):
@@ -98,7 +102,7 @@ class Lane:
 
     def close(self) -> None:
         for fd in [*self._folders.values(), self.fd]:
-            os.close(fd)
+            files.close_quietly(fd)
         self._folders.clear()
 
 
@@ -110,7 +114,9 @@ def open_mine(lanes: int, where: str) -> Lane:
             continue
         try:
             lane = Lane(lanes, name)
-        except OSError:
+        except OSError as error:
+            if error.errno not in _SOMEBODY_ELSES:
+                raise
             continue
         if lane.owner == me:
             return lane
