@@ -1,17 +1,19 @@
-"""What all tests share: stores, entries, a fake Triton cache on disk, other users."""
+"""What all tests share: a clean environment, stores, other users (`people`), things made by hand (`making`)."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from making import elf, key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
-from ondol.store.entry import Address, Entry, File
+
+__all__ = ["elf", "key_of", "make_entry", "trust_everybody", "write_triton_entry"]
+
+pytest_plugins = ["people"]
 
 #: Variables of the machine that runs the tests must not decide what they test.
 _FOREIGN = ("ONDOL_", "TRITON_", "GITHUB_", "GITLAB_", "CI_", "BUILDKITE", "JENKINS", "SLURM_", "RUNNER_")
@@ -24,10 +26,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def trust_everybody(_marker: marker.Marker) -> Callable[[int], bool]:
-    return lambda _uid: True
-
-
 @pytest.fixture
 def store_path(tmp_path: Path) -> Path:
     path = tmp_path / "store"
@@ -38,41 +36,3 @@ def store_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(store_path: Path) -> DirectoryStore:
     return DirectoryStore(str(store_path), trust_everybody)
-
-
-def key_of(number: int) -> str:
-    """A name of the shape of a Triton key."""
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-    digits = [letters[(number >> (5 * place)) & 31] for place in range(10)]
-    return "".join(digits).rjust(52, "K")
-
-
-def make_entry(number: int = 0, content: bytes = b"", scope: str = "main") -> Entry:
-    """A small entry that is unlike any other number's."""
-    body = content or f"kernel {number}".encode() * 50
-    files = (File("add.cubin", False, body), File("add.json", False, b'{"n": %d}' % number))
-    return Entry(Address(scope, "triton", "any", key_of(number)), files, f"kernel_{number}", 1.5, {"uid": os.getuid()})
-
-
-def elf(body: bytes = b"") -> bytes:
-    """The smallest thing that looks like a whole 64-bit ELF file."""
-    header = bytearray(64)
-    header[:6] = b"\x7fELF\x02\x01"
-    return bytes(header) + body
-
-
-def write_triton_entry(cache: Path, number: int, name: str = "add", body: bytes = b"code") -> Path:
-    """A key directory as Triton writes it, group file last."""
-    folder = cache / key_of(number)
-    folder.mkdir(parents=True)
-    children = {
-        f"{name}.source": b"source of %d" % number,
-        f"{name}.ttir": b"module {}",
-        f"{name}.cubin": elf(body),
-        f"{name}.json": json.dumps({"hash": str(number), "triton_version": "3.9.0"}).encode(),
-    }
-    for child, data in children.items():
-        (folder / child).write_bytes(data)
-    group = {"child_paths": {child: str(folder / child) for child in children}}
-    (folder / f"__grp__{name}.json").write_text(json.dumps(group))
-    return folder

@@ -1,0 +1,115 @@
+"""What every place for packs must do, whatever it is made of: the contract of `ondol.store.api`, as tests.
+
+A backend's own test module subclasses `BackendSuite` and provides `place`: something that opens any number of independent
+connections to one empty place.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pytest
+
+from making import make_entry
+from ondol.errors import PackError
+from ondol.store import pack
+from ondol.store.api import Backend
+from ondol.store.entry import Address, Entry
+
+
+class Place(Protocol):
+    def open(self) -> Backend: ...
+
+    def corrupt(self, address: Address) -> None:
+        """Damage the stored bytes of an address behind the backend's back."""
+
+
+def offer(backend: Backend, *entries: Entry) -> list[bool]:
+    return [outcome.new for outcome in backend.publish([(entry.address, pack.encode(entry)) for entry in entries])]
+
+
+def read(backend: Backend, entry: Entry) -> Entry | None:
+    for stored in backend.index(entry.address.tool, [entry.address.scope]):
+        if stored.address == entry.address:
+            return pack.decode(backend.fetch(stored), stored.address)
+    return None
+
+
+class BackendSuite:
+    def test_what_was_published_is_read_by_another_connection(self, place: Place) -> None:
+        entry = make_entry(1)
+        assert offer(place.open(), entry) == [True]
+        assert read(place.open(), entry) == entry
+
+    def test_nothing_there_is_an_empty_list(self, place: Place) -> None:
+        backend = place.open()
+        assert backend.index("triton", ["main", "pr-1"]) == []
+        assert list(backend.everything()) == []
+        assert backend.last_uses() == {}
+
+    def test_first_wins_and_stays(self, place: Place) -> None:
+        first, second = make_entry(1, b"first"), make_entry(1, b"second")
+        assert offer(place.open(), first) == [True]
+        assert offer(place.open(), second) == [False]
+        assert read(place.open(), first) == first
+
+    def test_many_at_once_keep_their_order_and_outcomes(self, place: Place) -> None:
+        backend = place.open()
+        offer(backend, make_entry(7))
+        entries = [make_entry(number) for number in range(150)]
+        assert offer(backend, *entries) == [number != 7 for number in range(150)]
+        assert len(backend.index("triton", ["main"])) == 150
+
+    def test_publishing_nothing_is_fine(self, place: Place) -> None:
+        assert place.open().publish([]) == []
+
+    def test_scopes_and_tools_are_apart(self, place: Place) -> None:
+        backend = place.open()
+        offer(backend, make_entry(1, scope="main"), make_entry(2, scope="pr-9"))
+        keys = [
+            [s.address.scope for s in backend.index("triton", scopes)] for scopes in (["main"], ["pr-9", "main"], ["x"])
+        ]
+        assert keys == [["main"], ["pr-9", "main"], []]
+        assert backend.index("inductor", ["main"]) == []
+
+    def test_set_aside_is_a_miss_and_can_be_published_again(self, place: Place) -> None:
+        backend, entry = place.open(), make_entry(1)
+        offer(backend, entry)
+        (stored,) = backend.index("triton", ["main"])
+        assert backend.set_aside(stored)
+        assert place.open().index("triton", ["main"]) == []
+        assert offer(place.open(), entry) == [True]
+
+    def test_bad_earlier_pack_blocks_its_key_for_ever(self, place: Place) -> None:
+        backend, entry = place.open(), make_entry(1)
+        offer(backend, entry)
+        place.corrupt(entry.address)
+        with pytest.raises(PackError):
+            read(place.open(), entry)
+        assert offer(place.open(), entry) == [True]
+        assert read(place.open(), entry) == entry
+
+    def test_deleting_is_whole_and_told_once(self, place: Place) -> None:
+        backend = place.open()
+        offer(backend, make_entry(1), make_entry(2))
+        stored = backend.index("triton", ["main"])[0]
+        assert backend.delete(stored)
+        assert not backend.delete(stored)
+        assert [s.address for s in place.open().index("triton", ["main"])] != [stored.address]
+        with pytest.raises(OSError):
+            backend.fetch(stored)
+
+    def test_size_and_time_are_told(self, place: Place) -> None:
+        backend, entry = place.open(), make_entry(1)
+        offer(backend, entry)
+        (stored,) = backend.everything()
+        assert stored.size == len(pack.encode(entry))
+        assert stored.published > 1_600_000_000
+        assert stored.trusted
+
+    def test_use_is_remembered(self, place: Place) -> None:
+        backend = place.open()
+        addresses = [make_entry(number).address for number in range(3)]
+        backend.note_use(addresses[:2])
+        backend.note_use(addresses[1:])
+        assert set(place.open().last_uses()) == set(addresses)

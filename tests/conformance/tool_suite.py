@@ -1,0 +1,120 @@
+"""What every tool module must do: the contract of `ondol.tools.api`, as tests on real directories.
+
+A tool's own test module subclasses `ToolSuite` and provides `tool` and `make_cache(path) -> number of entries`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ondol.errors import EntryRefused
+from ondol.host import identity
+from ondol.room import fill, harvest
+from ondol.store import pack
+from ondol.store.entry import Entry
+from ondol.tools.api import SHARING, CacheDir, Found, Refused, Tool
+
+HOST = identity.this_host()
+
+
+def scan(tool: Tool, path: Path, *, ours: bool = True) -> tuple[list[Found], list[Refused]]:
+    items = list(tool.scan(CacheDir(str(path), ours=ours), HOST))
+    return [i for i in items if isinstance(i, Found)], [i for i in items if isinstance(i, Refused)]
+
+
+def entries(tool: Tool, path: Path, *, ours: bool = True) -> list[Entry]:
+    cache = CacheDir(str(path), ours=ours)
+    return [harvest.read_entry(tool, cache, found, "main", {}) for found in scan(tool, path, ours=ours)[0]]
+
+
+def unpack_all(tool: Tool, made: list[Entry], room: Path) -> None:
+    stage = room / "stage"
+    stage.mkdir(parents=True)
+    cache = room / "cache"
+    cache.mkdir()
+    for entry in made:
+        again = pack.decode(pack.encode(entry), entry.address)
+        fill.unpack(tool, again, fill.bind(tool, again, str(cache)), str(cache), str(stage))
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+class ToolSuite:
+    tool: Tool
+
+    def make_cache(self, path: Path) -> int:
+        raise NotImplementedError
+
+    def test_describes_itself(self) -> None:
+        assert self.tool.sharing in SHARING
+        assert self.tool.summary
+        assert self.tool.versions
+        assert self.tool.variables
+
+    def test_whole_cache_is_found_and_nothing_refused(self, tmp_path: Path) -> None:
+        count = self.make_cache(tmp_path / "one")
+        found, refused = scan(self.tool, tmp_path / "one")
+        assert (len(found), refused) == (count, [])
+        for item in found:
+            assert self.tool.accepts(item.fingerprint, HOST)
+            assert self.tool.witness(item.names) in item.names
+            assert self.tool.folder(item.key) == item.folder
+
+    def test_moved_entry_still_names_its_old_place(self, tmp_path: Path) -> None:
+        """Pack, unpack elsewhere, remove the original: all as it was, and no path of the original in it."""
+        self.make_cache(tmp_path / "one")
+        made = entries(self.tool, tmp_path / "one")
+        before = contents(tmp_path / "one")
+        shutil.rmtree(tmp_path / "one")
+        unpack_all(self.tool, made, tmp_path / "room")
+        after = contents(tmp_path / "room" / "cache")
+        assert set(after) == set(before)
+        assert not any(str(tmp_path / "one").encode() in data for data in after.values())
+        assert entries(self.tool, tmp_path / "room" / "cache") == [
+            entry._replace(seconds=again.seconds)
+            for entry, again in zip(made, entries(self.tool, tmp_path / "room" / "cache"), strict=True)
+        ]
+
+    def test_stored_form_holds_a_path(self, tmp_path: Path) -> None:
+        self.make_cache(tmp_path / "one")
+        for entry in entries(self.tool, tmp_path / "one"):
+            assert not any(str(tmp_path).encode() in bytes(file.data) for file in entry.files)
+
+    def test_half_an_entry_travels(self, tmp_path: Path) -> None:
+        """Each file of each entry removed, emptied or cut: never a whole entry with less in it."""
+        self.make_cache(tmp_path / "one")
+        whole = {
+            entry.address.key: {f.name: bytes(f.data) for f in entry.files}
+            for entry in entries(self.tool, tmp_path / "one")
+        }
+        for place in [p for p in sorted((tmp_path / "one").rglob("*")) if p.is_file()]:
+            for damage in ("removed", "emptied"):
+                copy = tmp_path / "copy"
+                shutil.copytree(tmp_path / "one", copy)
+                target = copy / place.relative_to(tmp_path / "one")
+                target.unlink()
+                if damage == "emptied":
+                    target.touch()
+                for found in scan(self.tool, copy, ours=False)[0]:
+                    try:
+                        entry = harvest.read_entry(self.tool, CacheDir(str(copy), ours=False), found, "main", {})
+                    except EntryRefused:
+                        continue
+                    assert {f.name: bytes(f.data) for f in entry.files} == whole[found.key], (place, damage)
+                shutil.rmtree(copy)
+
+    def test_unreadable_folder_raises(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.make_cache(tmp_path / "one")
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(CacheDir, "listing", refuse)
+        found, refused = scan(self.tool, tmp_path / "one")
+        assert found == []
+        assert {item.kind for item in refused} == {"unreadable"}

@@ -1,0 +1,206 @@
+"""Rooms: unique, on usable node-local disk, gone afterwards; dead ones are swept, live ones never."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ondol.host import process
+from ondol.room import room
+from people import Job, Program, needs_root
+
+PRINT = 'echo "$TRITON_CACHE_DIR|$TMPDIR|$ONDOL_ROOM"'
+
+
+def run(store: Path, *options: str, command: str = PRINT, env: dict[str, str] | None = None) -> Job:
+    arguments = [sys.executable, "-m", "ondol", "run", "--store", str(store), *options, "--", "sh", "-c", command]
+    environment = {**os.environ, **(env or {})}
+    return Job(subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False, env=environment))
+
+
+def test_room_is_private_unique_and_gone(store_path: Path, tmp_path: Path) -> None:
+    jobs = [
+        run(store_path, "--room-dir", str(tmp_path), command=f"{PRINT}; stat -c %a $ONDOL_ROOM; touch $TMPDIR/x")
+        for _ in range(2)
+    ]
+    rooms = set()
+    for job in jobs:
+        places, mode = job.stdout.splitlines()
+        cache, tmp, here = places.split("|")
+        assert cache.startswith(here)
+        assert tmp.startswith(here)
+        assert here.startswith(str(tmp_path))
+        assert mode == "700"
+        assert not os.path.exists(here)
+        rooms.add(here)
+    assert len(rooms) == 2
+
+
+def test_umask_locks_the_command_out_of_its_room(store_path: Path, tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        job = run(store_path, "--room-dir", str(tmp_path), command="umask 022; echo x > $TMPDIR/y && echo fine")
+    finally:
+        os.umask(before)
+    assert job.stdout == "fine\n", job
+
+
+def test_read_only_directories_in_the_room_keep_it_alive(store_path: Path, tmp_path: Path) -> None:
+    """A job that takes its own rights away (as a module cache does) must not leave its room for ever."""
+    run(
+        store_path,
+        "--room-dir",
+        str(tmp_path),
+        command="mkdir -p $TMPDIR/a/b; touch $TMPDIR/a/b/c; chmod -R a-w $TMPDIR/a",
+    )
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ondol-room")] == []
+
+
+def test_cleaning_a_room_follows_a_link_out_of_it(store_path: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").touch()
+    run(
+        store_path,
+        "--room-dir",
+        str(tmp_path),
+        command=f"ln -s {precious} $TMPDIR/link; ln -s {precious} $TRITON_CACHE_DIR/l",
+    )
+    assert (precious / "file").exists()
+
+
+def test_kept_room_is_kept_and_never_swept(store_path: Path, tmp_path: Path) -> None:
+    job = run(store_path, "--room-dir", str(tmp_path), "--keep-room", command=f"{PRINT}; touch $TMPDIR/mine")
+    kept = job.stdout.strip().split("|")[2]
+    assert f"room kept: {kept}" in job.stderr
+    run(store_path, "--room-dir", str(tmp_path))
+    assert os.path.exists(f"{kept}/tmp/mine")
+
+
+@pytest.mark.parametrize("variable", ["SLURM_TMPDIR", "RUNNER_TEMP", "TMPDIR"])
+def test_node_local_directory_of_the_site_ignored(store_path: Path, tmp_path: Path, variable: str) -> None:
+    job = run(store_path, env={variable: str(tmp_path), **({"TMPDIR": "/tmp"} if variable != "TMPDIR" else {})})
+    assert job.stdout.split("|")[2].startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("stale", ["/no/such/directory", "relative/path", "/proc/1/nowhere", "/etc/passwd"])
+def test_stale_or_hostile_tmpdir_fails_the_job(store_path: Path, stale: str) -> None:
+    """Login nodes leave a TMPDIR of a job that is long over; a file can be there too."""
+    job = run(store_path, env={"TMPDIR": stale})
+    assert job.status == 0
+    assert job.warnings == []
+    assert job.stdout.split("|")[2].startswith("/tmp/")
+
+
+def test_unusable_room_dir_is_passed_over_and_said(store_path: Path) -> None:
+    job = run(store_path, "--room-dir", "/no/such/directory")
+    assert job.status == 0
+    assert "--room-dir /no/such/directory was passed over" in job.warnings[0]
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "mounted"
+    path.mkdir()
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=False, capture_output=True)
+
+
+@needs_root
+@pytest.mark.root
+def test_noexec_directory_gets_the_room(store_path: Path, mounted: Path) -> None:
+    """A helper library cannot be loaded from a noexec mount: the next candidate is taken."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", str(mounted)], check=True)
+    job = run(store_path, env={"TMPDIR": str(mounted)})
+    assert job.stdout.split("|")[2].startswith("/tmp/")
+    job = run(store_path, "--room-dir", str(mounted))
+    assert "noexec" in job.warnings[0]
+
+
+@needs_root
+@pytest.mark.root
+def test_unused_filled_cache_reported_as_unused_where_nobody_can_know(
+    program: Program, store_path: Path, mounted: Path
+) -> None:
+    """On a noatime mount there is no evidence of use; the summary says so instead of guessing."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noatime", "none", str(mounted)], check=True)
+    program.job(store_path, "one")
+    job = program.job(store_path, "one", options=("--room-dir", str(mounted)))
+    assert job.hits == 1
+    assert "1 filled, used unknown (no access times here)" in job.stderr
+
+
+@needs_root
+@pytest.mark.root
+def test_full_room_fails_the_job(program: Program, store_path: Path, mounted: Path) -> None:
+    """A room too small for the fill holds what fits; the rest is compiled, or fails as it would without us."""
+    kernels = [f"kernel{number}" for number in range(200)]
+    program.job(store_path, *kernels)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "none", str(mounted)], check=True)
+    options = ("--store", str(store_path), "--room-dir", str(mounted), "--json", str(mounted.parent / "j"))
+    done = program.ondol("run", *options, "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "only partly filled" in done.stderr
+
+
+def test_room_of_a_killed_job_stays_for_ever(store_path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--room-dir", str(tmp_path), "--"]
+    killed = subprocess.Popen(
+        [*command, "sh", "-c", "echo $ONDOL_ROOM; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert killed.stdout is not None
+    left = killed.stdout.readline().decode().strip()
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    # The command outlived its Ondol: its room must not be taken from under it.
+    run(store_path, "--room-dir", str(tmp_path))
+    assert os.path.isdir(left)
+    killed.stdin.close()  # type: ignore[union-attr]
+    killed.stdout.read()  # the command is over
+    killed.stdout.close()
+    run(store_path, "--room-dir", str(tmp_path))
+    assert not os.path.exists(left)
+
+
+def owner_file(base: Path, owner: process.Owner) -> Path:
+    path = base / f"{room.PREFIX}{os.geteuid()}-{os.urandom(4).hex()}"
+    path.mkdir()
+    (path / "owner").write_bytes(owner.encode())
+    return path
+
+
+def test_sweeping_takes_a_live_room(tmp_path: Path) -> None:
+    me = process.myself()
+    rooms = {
+        "alive": owner_file(tmp_path, me),
+        "pid reused": owner_file(tmp_path, me._replace(start="1")),
+        "before the reboot": owner_file(tmp_path, me._replace(boot="another")),
+        "another container": owner_file(tmp_path, me._replace(namespace="pid:[1]", pid=99999)),
+        "dead": owner_file(tmp_path, me._replace(pid=2**22 + 1, start="5")),
+    }
+    empty = tmp_path / f"{room.PREFIX}{os.geteuid()}-between-two-calls"
+    empty.mkdir()
+    room.sweep(str(tmp_path))
+    alive = {name for name, path in rooms.items() if path.exists()}
+    assert alive == {"alive", "another container"}
+    assert empty.exists()
+
+
+def test_sweeping_takes_what_is_not_ours(tmp_path: Path) -> None:
+    dead = process.myself()._replace(boot="another")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    target = owner_file(elsewhere, dead)
+    (tmp_path / f"{room.PREFIX}{os.geteuid()}-link").symlink_to(target)
+    others = tmp_path / f"{room.PREFIX}{os.geteuid() + 1}-x"
+    others.mkdir()
+    (others / "owner").write_bytes(dead.encode())
+    room.sweep(str(tmp_path))
+    assert target.exists()
+    assert others.exists()

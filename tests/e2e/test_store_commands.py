@@ -1,0 +1,332 @@
+"""`ondol store …`, `ondol tools`, `ondol config`: what a person types, sees and can script."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from making import make_entry, write_triton_entry
+from ondol.store import pack
+from ondol.store.directory import DirectoryStore
+from people import Program
+
+
+def ondol(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ondol", *arguments]
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=cwd)
+
+
+def as_json(*arguments: str) -> Any:
+    done = ondol(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def fill_store(store: DirectoryStore, count: int) -> None:
+    entries = [make_entry(number) for number in range(count)]
+    store.publish([(entry.address, pack.encode(entry)) for entry in entries])
+
+
+def test_init_says_who_may_write(tmp_path: Path) -> None:
+    done = ondol("store", "init", str(tmp_path / "s"), "--writers", "1000,@ci")
+    assert done.stdout == f"store made at {tmp_path}/s; publishing for everybody: 1000,@ci\n"
+    fields = json.loads((tmp_path / "s" / "ondol-store.json").read_text())
+    assert fields["writers"] == {"uids": [1000], "groups": ["ci"], "any": False}
+    assert (tmp_path / "s" / "lanes").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_init_overwrites_a_store(tmp_path: Path) -> None:
+    ondol("store", "init", str(tmp_path / "s"), "--writers", "7")
+    before = (tmp_path / "s" / "ondol-store.json").read_bytes()
+    again = ondol("store", "init", str(tmp_path / "s"), "--writers", "any")
+    assert again.returncode == 3
+    assert "there is a store" in again.stderr
+    assert (tmp_path / "s" / "ondol-store.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("writers", ["root", "@", "1000;1001", "-5"])
+def test_init_with_nonsense_writers(tmp_path: Path, writers: str) -> None:
+    done = ondol("store", "init", str(tmp_path / "s"), f"--writers={writers}")
+    assert done.returncode == 2
+    assert "--writers" in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_ls_show_stats(store: DirectoryStore) -> None:
+    fill_store(store, 3)
+    where = ["--store", store.where]
+    listed = as_json("store", "ls", *where)
+    assert len(listed) == 3
+    assert {"key", "tool", "scope", "size", "owner", "trusted"} <= set(listed[0])
+    shown = ondol("store", "show", make_entry(1).address.key, *where)
+    assert "kernel_1" in shown.stdout
+    assert "add.cubin" in shown.stdout
+    assert "1.50 s" in shown.stdout
+    stats = as_json("store", "stats", *where)
+    assert (stats["entries"], stats["lanes"][0]["entries"]) == (3, 3)
+    assert stats["bytes"] == sum(entry["size"] for entry in listed)
+    text = ondol("store", "ls", *where)
+    assert len(text.stdout.splitlines()) == 4
+    assert ondol("store", "stats", *where).stdout.startswith(f"{store.where}: 3 entries")
+
+
+def test_show_of_an_ambiguous_or_unknown_key(store: DirectoryStore) -> None:
+    fill_store(store, 2)
+    assert "ambiguous" in ondol("store", "show", "K", "--store", store.where).stderr
+    unknown = ondol("store", "show", "nothing", "--store", store.where)
+    assert unknown.returncode == 3
+    assert "no entry 'nothing'" in unknown.stderr
+
+
+def damage(store: DirectoryStore, number: int) -> Path:
+    (path,) = Path(store.where).rglob(f"{make_entry(number).address.key}.pack")
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    data[40] ^= 0xFF
+    path.write_bytes(data)
+    path.chmod(0o444)
+    return path
+
+
+def test_verify_tells_corrupt_from_good_and_sets_it_aside(store: DirectoryStore) -> None:
+    fill_store(store, 3)
+    assert ondol("store", "verify", "--store", store.where).returncode == 0
+    path = damage(store, 1)
+    kept = ondol("store", "verify", "--store", store.where, "--keep")
+    assert (kept.returncode, path.exists()) == (1, True)
+    done = ondol("store", "verify", "--store", store.where)
+    assert done.returncode == 1
+    assert "corrupt" in done.stdout
+    assert "set aside" in done.stdout
+    assert not path.exists()
+    assert len(list(Path(store.where).rglob("quarantine/*"))) == 1
+    assert ondol("store", "verify", "--store", store.where).returncode == 0
+
+
+def test_verify_takes_unreadable_for_corrupt(store: DirectoryStore) -> None:
+    """Bytes that cannot be had say nothing about themselves: another status, and nothing is moved."""
+    fill_store(store, 2)
+    path = next(Path(store.where).rglob("*.pack"))
+    path.chmod(0o666)  # open to everybody: nobody's word
+    done = ondol("store", "verify", "--store", store.where)
+    assert done.returncode == 4
+    assert path.exists()
+    damage(store, 1)
+    damage(store, 0)
+    path.chmod(0o666)
+    assert ondol("store", "verify", "--store", store.where).returncode == 5
+
+
+def age(store: DirectoryStore, number: int, days: float) -> None:
+    (path,) = Path(store.where).rglob(f"{make_entry(number).address.key}.pack")
+    then = time.time() - days * 86400
+    os.utime(path, (then, then))
+
+
+def test_gc_by_age_size_and_dry_run(store: DirectoryStore) -> None:
+    fill_store(store, 4)
+    for number in range(4):
+        age(store, number, days=number * 10)
+    where = ["--store", store.where]
+    dry = as_json("store", "gc", *where, "--max-age", "15d", "--dry-run")
+    assert (len(dry["removed"]), len(list(store.everything()))) == (2, 4)
+    done = as_json("store", "gc", *where, "--max-age", "15d")
+    assert sorted(r["entry"].split("/")[-1] for r in done["removed"]) == sorted(
+        make_entry(n).address.key for n in (2, 3)
+    )
+    size = next(iter(store.everything())).size
+    as_json("store", "gc", *where, "--max-size", str(size + 10))
+    assert [s.address.key for s in store.everything()] == [make_entry(0).address.key]
+    as_json("store", "gc", *where, "--max-size", "0")
+    assert list(store.everything()) == []
+
+
+def test_gc_removes_what_was_useful_yesterday(store: DirectoryStore) -> None:
+    fill_store(store, 2)
+    for number in range(2):
+        age(store, number, days=100)
+    store.note_use([make_entry(0).address])
+    as_json("store", "gc", "--store", store.where, "--max-age", "30d")
+    assert [s.address.key for s in store.everything()] == [make_entry(0).address.key]
+
+
+def test_gc_keeps_leftovers_of_dead_writers(store: DirectoryStore) -> None:
+    lane = store.my_lane()
+    lane.make_folder("tmp", mode=0o700)
+    folder = Path(store.where) / "lanes" / lane.name / "tmp"
+    for name, days in (("old", 2.0), ("young", 0.0)):
+        (folder / name).write_bytes(b"half")
+        then = time.time() - days * 86400
+        os.utime(folder / name, (then, then))
+    assert as_json("store", "gc", "--store", store.where, "--max-age", "1000d")["leftovers"] == 1
+    assert [path.name for path in folder.iterdir()] == ["young"]
+
+
+def test_gc_without_a_limit_removes_something(store: DirectoryStore) -> None:
+    fill_store(store, 1)
+    done = ondol("store", "gc", "--store", store.where)
+    assert done.returncode == 2
+    assert "no limit was given" in done.stderr
+    assert ondol("store", "gc", "--store", store.where, "--max-age", "soon").returncode == 2
+    assert len(list(store.everything())) == 1
+
+
+def test_adopt_imports_the_whole_and_changes_nothing(store: DirectoryStore, tmp_path: Path) -> None:
+    cache = tmp_path / "raw"
+    for number in range(5):
+        write_triton_entry(cache, number)
+    torn = write_triton_entry(cache, 10)
+    (torn / "add.cubin").write_bytes(b"")
+    incomplete = write_triton_entry(cache, 11)
+    (incomplete / "__grp__add.json").unlink()
+    before = sorted((str(p), p.stat().st_mtime_ns) for p in cache.rglob("*"))
+    dry = as_json("store", "adopt", str(cache), "--store", store.where, "--dry-run")
+    assert (dry["found"], dry["published"]) == (5, 0)
+    adopted = as_json("store", "adopt", str(cache), "--store", store.where)
+    assert (adopted["found"], adopted["published"]) == (5, 5)
+    kinds = {problem["path"].split("/")[0]: problem["kind"] for problem in adopted["problems"]}
+    assert kinds == {torn.name: "torn", incomplete.name: "incomplete"}
+    for problem in adopted["problems"]:
+        assert problem["owner"] == os.getuid()
+        assert problem["mode"].startswith("0")
+    assert sorted((str(p), p.stat().st_mtime_ns) for p in cache.rglob("*")) == before
+    again = as_json("store", "adopt", str(cache), "--store", store.where)
+    assert (again["published"], again["already_there"]) == (0, 5)
+
+
+def test_adopt_of_no_directory(store: DirectoryStore) -> None:
+    done = ondol("store", "adopt", "/no/such/cache", "--store", store.where)
+    assert done.returncode == 2
+    assert "is not a directory" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "verify"])
+def test_commands_on_no_store_are_clear(tmp_path: Path, command: str) -> None:
+    done = ondol("store", command, "--store", str(tmp_path / "none"))
+    assert done.returncode == 3
+    assert f"no store at {tmp_path}/none" in done.stderr
+    assert "ondol store init" in done.stderr
+
+
+def test_tools_and_config_tell_what_is_set() -> None:
+    (triton,) = as_json("tools")
+    assert (triton["name"], triton["class"], triton["managed"]) == ("triton", "B", True)
+    text = ondol("tools", env={"TRITON_CACHE_DIR": "/mine"}).stdout
+    assert "TRITON_CACHE_DIR = /mine" in text
+    assert "left as it is" in text
+    settings = json.loads(ondol("config", "--json", env={"ONDOL_SCOPE": "x"}).stdout)
+    assert settings["scope"] == {"value": "x", "origin": "ONDOL_SCOPE"}
+    assert "command line" in ondol("config", "--publish", "never").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["run"],
+        ["store"],
+        ["tools"],
+        ["config"],
+        *[["store", s] for s in ("init", "ls", "show", "verify", "stats", "gc", "adopt")],
+    ],
+)
+def test_help_has_examples(arguments: list[str]) -> None:
+    done = ondol(*arguments, "--help")
+    assert done.returncode == 0
+    assert "ondol" in done.stdout
+    if len(arguments) == 2 or arguments in (["run"], ["tools"], ["config"]):
+        assert "examples:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rnu"], "ondol run"),
+        (["run"], "no command to run"),
+        (["run", "--stor", "x", "--", "true"], "--store"),
+        (["run", "--publish", "maybe", "--", "true"], "never or on-success or auto"),
+        (["run", "--tools", "tritn", "--", "true"], "triton"),
+        (["run", "--store", "s3://bucket", "--", "true"], "s3://bucket"),
+        (["store", "verfy"], "ondol store verify"),
+        (["store", "ls", "--colour"], "--colour"),
+    ],
+)
+def test_usage_errors_say_what_to_type(arguments: list[str], said: str) -> None:
+    done = ondol(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_report_file_and_step_summary(program: Program, store_path: Path, tmp_path: Path) -> None:
+    summary, report = tmp_path / "summary.md", tmp_path / "r.json"
+    summary.write_text("before\n")
+    for _ in range(2):
+        job = program.job(
+            store_path, "one", "two", options=("--json", str(report)), env={"GITHUB_STEP_SUMMARY": str(summary)}
+        )
+        assert job.status == 0
+    said = json.loads(report.read_text())
+    assert said["format"] == 1
+    assert said["status"] == 0
+    tool = said["tools"]["triton"]
+    assert (tool["filled"], tool["used"], tool["new"], tool["published"]) == (2, 2, 0, 0)
+    assert said["seconds"]["run"] > 0
+    lines = summary.read_text().splitlines()
+    assert lines[0] == "before"
+    assert "| triton | 0 | 0 | 2 | 2 | 0.00 s |" in lines
+    assert any(line.startswith("| triton | 2 | 2 | 0 | 0 |") for line in lines)
+
+
+def test_filled_cache_that_went_unused_is_not_mentioned(program: Program, store_path: Path) -> None:
+    """ModelExpress' lesson: a cache that is delivered and never hit looks like success until somebody says so."""
+    program.job(store_path, "one")
+    job = program.job(store_path, "two")
+    assert "1 entries were filled and none was used" in job.stderr
+    assert "1 filled, 0 used, 1 new" in job.stderr
+
+
+def test_failed_command_publishes(program: Program, store_path: Path) -> None:
+    standin = f"{program.python} {program.programs}/standin.py one; exit 4"
+    done = program.ondol("run", "--store", str(store_path), "--", "sh", "-c", standin)
+    assert done.returncode == 4
+    assert "0 published (the command ended with status 4)" in done.stderr
+    assert list(store_path.rglob("*.pack")) == []
+
+
+def test_fork_of_a_pull_request_publishes_into_main(program: Program, store_path: Path) -> None:
+    pull_request = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/9/merge"}
+    program.job(store_path, "one", env=pull_request)
+    assert {path.parts[-4] for path in store_path.rglob("*.pack")} == {"pr-9"}
+    assert program.job(store_path, "one", options=("--publish", "never")).hits == 0
+    assert program.job(store_path, "one", env=pull_request).hits == 1
+
+
+def test_provenance_is_lost(program: Program, store_path: Path) -> None:
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "schedule", "GITHUB_SHA": "abc123", "GITHUB_RUN_ID": "77"}
+    program.job(store_path, "one", env=env)
+    key = next(store_path.rglob("*.pack")).stem
+    (shown,) = as_json("store", "show", key, "--store", str(store_path))
+    assert shown["provenance"]["commit"] == "abc123"
+    assert shown["provenance"]["run"] == "77"
+    assert shown["provenance"]["triton"] == "3.9.0"
+    assert shown["provenance"]["uid"] == os.getuid()
+
+
+def test_default_store_is_made_on_first_use(program: Program, tmp_path: Path) -> None:
+    env = {"XDG_CACHE_HOME": str(tmp_path)}
+    for expected in (0, 1):
+        command = ["run", "--", program.python, str(program.programs / "standin.py"), "k"]
+        done = program.ondol(*command, env=env)
+        assert json.loads(done.stdout)["hits"] == expected, done.stderr
+    assert (tmp_path / "ondol" / "store" / "lanes").stat().st_mode & 0o7777 == 0o755

@@ -1,0 +1,112 @@
+"""The other modules that decide: where the room goes, what is filled, what is cleaned."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from making import key_of
+from ondol.errors import RoomError
+from ondol.room import choose, select
+from ondol.store import gc_plan
+from ondol.store.api import Stored
+from ondol.store.entry import Address
+
+GOOD, BAD, NETWORK = choose.Tried("", False), choose.Tried("full", False), choose.Tried("", True)
+
+
+def pick(**tried: choose.Tried) -> choose.Choice:
+    offers = [choose.Candidate(f"/{name}", name) for name in tried]
+    return choose.choose(offers, lambda path: tried[path[1:]])
+
+
+def test_first_usable_local_directory() -> None:
+    assert pick(a=BAD, b=NETWORK, c=GOOD, d=GOOD).candidate.path == "/c"
+    assert pick(a=GOOD, b=GOOD).passed == ()
+
+
+def test_network_directory_taken_although_another_exists() -> None:
+    assert pick(a=NETWORK, b=BAD, c=GOOD).candidate.path == "/c"
+    assert pick(a=NETWORK, b=BAD, c=NETWORK).candidate.path == "/a"
+
+
+def test_nothing_usable_names_every_reason() -> None:
+    with pytest.raises(RoomError) as caught:
+        pick(a=BAD, b=BAD)
+    assert caught.value.because == "/a: full; /b: full"
+    assert "--room-dir" in caught.value.hint
+
+
+def test_candidates_in_the_promised_order_each_once() -> None:
+    env = {"SLURM_TMPDIR": "/s", "RUNNER_TEMP": "/r", "TMPDIR": "/tmp", "OTHER": "/o"}
+    assert [c.path for c in choose.candidates("/mine", env)] == ["/mine", "/s", "/r", "/tmp", "/var/tmp"]
+    assert [c.path for c in choose.candidates("", {})] == ["/tmp", "/var/tmp"]
+
+
+def stored(
+    number: int, size: int = 10, published: float = 0.0, fingerprint: str = "any", place: str = "lane"
+) -> Stored:
+    return Stored(Address("main", "triton", fingerprint, key_of(number)), place, 0, size, published, True)
+
+
+def test_everything_fits() -> None:
+    choice = select.select([stored(1), stored(2)], lambda _: True, {}, budget=20)
+    assert [[s.address.key for s in entry] for entry in choice.wanted] == [[key_of(1)], [key_of(2)]]
+    assert choice.left_out == 0
+
+
+def test_copies_of_one_entry_are_tried_in_order() -> None:
+    choice = select.select([stored(1, place="mine"), stored(1, place="theirs")], lambda _: True, {}, budget=100)
+    assert [[s.place for s in entry] for entry in choice.wanted] == [["mine", "theirs"]]
+
+
+def test_least_recently_useful_left_out_first() -> None:
+    index = [stored(1, published=100.0), stored(2, published=300.0), stored(3, published=200.0)]
+    uses = {index[0].address: 400.0}
+    choice = select.select(index, lambda _: True, uses, budget=20)
+    assert [entry[0].address.key for entry in choice.wanted] == [key_of(1), key_of(2)]
+    assert choice.left_out == 1
+
+
+def test_what_cannot_work_here_is_not_filled() -> None:
+    choice = select.select(
+        [stored(1, fingerprint="riscv64-musl-x"), stored(2)], lambda mark: mark == "any", {}, budget=100
+    )
+    assert [entry[0].address.key for entry in choice.wanted] == [key_of(2)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.floats(0, 1000)), max_size=30),
+    st.integers(0, 500),
+    st.floats(0, 1000),
+    st.integers(0, 500),
+    st.integers(0, 300),
+)
+def test_cleaning_removes_too_little_or_too_much(
+    facts: list[tuple[int, float]], max_bytes: int, max_age: float, min_free: int, free: int
+) -> None:
+    """After the plan all limits hold as far as removing can make them; undoing any single removal breaks one again."""
+    candidates = [gc_plan.Candidate(stored(n, size), useful) for n, (size, useful) in enumerate(facts)]
+    total = sum(size for size, _ in facts)
+    limits = gc_plan.Limits(max_bytes, max_age, min_free)
+    removals = gc_plan.plan(candidates, limits, 1000.0, total, free)
+    removed = {r.stored.address for r in removals}
+    gone = sum(r.stored.size for r in removals)
+    kept = [c for c in candidates if c.stored.address not in removed]
+    assert all(1000.0 - c.useful_at <= max_age for c in kept)
+    assert total - gone <= max_bytes or not kept
+    assert free + gone >= min_free or not kept
+    if kept:
+        oldest_kept = min(c.useful_at for c in kept)
+        for removal in removals:
+            useful = next(c.useful_at for c in candidates if c.stored == removal.stored)
+            assert useful <= oldest_kept
+    last = [r for r in removals if r.reason != "age"][-1:]
+    for removal in last:  # the last one taken for space was really needed
+        left = gone - removal.stored.size
+        assert total - left > max_bytes or free + left < min_free
+
+
+def test_no_limits_remove_nothing() -> None:
+    assert gc_plan.plan([gc_plan.Candidate(stored(1), 0.0)], gc_plan.Limits(), 1e9, 10, 0) == []

@@ -1,0 +1,175 @@
+"""Words, records, the hand-made option parser, the bounded helper, the owners of processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondol import errors, words
+from ondol.cli import run
+from ondol.errors import UsageError
+from ondol.host import bounded, process
+from ondol.light import Record
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0", 0), ("1024", 1024), ("1k", 1000), ("1KiB", 1024), ("1.5GiB", 3 << 29), (" 2 MB ", 2_000_000)],
+)
+def test_sizes(text: str, value: int) -> None:
+    assert words.parse_size(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90.0), ("90s", 90.0), ("15m", 900.0), ("1.5h", 5400.0), ("7d", 604800.0)]
+)
+def test_durations(text: str, value: float) -> None:
+    assert words.parse_duration(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5", "10 bananas", "1..2"])
+def test_nonsense_is_refused(text: str) -> None:
+    for parse in (words.parse_size, words.parse_duration):
+        with pytest.raises(ValueError):
+            parse(text)
+
+
+@given(st.integers(0, 2**50))
+def test_sizes_are_short(count: int) -> None:
+    assert len(words.size(count)) <= 12
+
+
+def test_control_characters_reach_the_terminal() -> None:
+    assert words.printable("a\x1b[31m\nb") == "a?[31m?b"
+
+
+class Point(Record):
+    x: int
+    y: int = 7
+
+
+def test_records_are_named_tuples() -> None:
+    point = Point(1)
+    assert (point.x, point.y, tuple(point)) == (1, 7, (1, 7))
+    assert point._replace(x=5) == Point(5, y=7)
+    assert point._asdict() == {"x": 1, "y": 7}
+    assert repr(point) == "Point(x=1, y=7)"
+    assert pickle.loads(pickle.dumps(point)) == point
+    assert hash(point) == hash(Point(1, 7))
+    for arguments, named in (((), {}), ((1, 2, 3), {}), ((1,), {"z": 1}), ((1, 2), {"y": 1})):
+        with pytest.raises(TypeError):
+            Point(*arguments, **named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given_settings", "command"),
+    [
+        (["--", "a"], {}, ["a"]),
+        (["a", "-v", "--store"], {}, ["a", "-v", "--store"]),
+        (["--store", "s", "a"], {"store": "s"}, ["a"]),
+        (["--store=s=t", "--", "--", "b"], {"store": "s=t"}, ["--", "b"]),
+        (
+            ["-q", "-v", "--strict", "--no-frozen", "x"],
+            {"quiet": True, "verbose": True, "strict": True, "frozen": False},
+            ["x"],
+        ),
+        (["--keep-room", "--"], {"keep-room": True}, []),
+    ],
+)
+def test_option_parsing(arguments: list[str], given_settings: dict[str, object], command: list[str]) -> None:
+    assert run.parse(arguments) == (given_settings, command)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--stroe", "x"], "--store"),
+        (["--store"], "needs a value"),
+        (["--strict=1", "x"], "takes no value"),
+        (["-z"], "unknown"),
+    ],
+)
+def test_wrong_options_are_explained(arguments: list[str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run.parse(arguments)
+    assert said in caught.value.line()
+
+
+def test_result_and_progress_come_back() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def work(report: bounded.Report) -> object:
+        report(1, 2)
+        report(2, 2)
+        return {"list": [1, ("a", b"b")], "none": None}
+
+    answer = bounded.call(work, 60, lambda done, total: seen.append((done, total)))
+    assert answer == {"list": [1, ("a", b"b")], "none": None}
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_large_result_fills_the_pipe() -> None:
+    assert len(bounded.call(lambda _: "x" * 10_000_000, 60)) == 10_000_000
+
+
+def test_errors_keep_their_kind_and_parts() -> None:
+    def work(_: bounded.Report) -> None:
+        raise errors.StoreMissing("what", because="why", hint="type this")
+
+    with pytest.raises(errors.StoreMissing) as caught:
+        bounded.call(work, 60)
+    assert caught.value.line() == "what: why (fix: type this)"
+
+
+def test_crash_of_the_helper_takes_the_job_with_it() -> None:
+    with pytest.raises(errors.OndolError, match="SIGKILL"):
+        bounded.call(lambda _: os.kill(os.getpid(), signal.SIGKILL), 60)
+    with pytest.raises(errors.OndolError, match="status 3"):
+        bounded.call(lambda _: os._exit(3), 60)
+
+
+def test_bug_in_the_helper_names_its_place() -> None:
+    with pytest.raises(errors.OndolError, match=r"ZeroDivisionError.*test_small_things\.py"):
+        bounded.call(lambda _: 1 / 0, 60)
+
+
+def test_helper_that_hangs_is_ended_with_its_children() -> None:
+    reading, writing = os.pipe()
+
+    def hang(_: bounded.Report) -> None:
+        if os.fork() == 0:
+            os.write(writing, b"child")
+        signal.pause()
+
+    with pytest.raises(bounded.TimedOut):
+        bounded.call(hang, 0.5)
+    os.close(writing)
+    text = b""
+    while data := os.read(reading, 100):  # ends only when both processes are gone
+        text += data
+    assert text == b"child"
+    os.close(reading)
+
+
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 5))
+def test_parallel_keeps_order(pieces: list[int], processes: int) -> None:
+    assert bounded.in_parallel([str(p) for p in pieces], lambda p: p + "!", processes, 60) == [f"{p}!" for p in pieces]
+
+
+def test_process_identity() -> None:
+    me = process.myself()
+    assert process.Owner.decode(me.encode()) == me
+    assert not process.certainly_dead(me)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    gone = process.Owner(child, process.start_time(child), me.boot, me.namespace)
+    os.waitpid(child, 0)
+    assert process.certainly_dead(gone)
+    assert process.Owner.decode(b"") is None
+    assert process.Owner.decode(b"x\ny\nz\nw\n") is None
