@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from conftest import elf, key_of
+from making import elf, key_of
 
 from ondol import config
 from ondol.jobs import publish

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from conftest import key_of, make_entry, trust_everybody, write_triton_entry
+from making import key_of, make_entry, trust_everybody, write_triton_entry
 
 from faults import job
 from faults.seeing import Contents, contents, room_violations, store_violations, truth
