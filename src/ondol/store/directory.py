@@ -167,7 +167,7 @@ class DirectoryStore:
 def _publish_batch(lane: Lane, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:
     tmp = lane.make_folder(lanes_of.TMP, mode=0o700)
     names = [files.random_name() for _ in batch]
-    touched: dict[int, None] = {}
+    touched: set[tuple[str, ...]] = set()
     try:
         _write_durably(
             tmp, names, [data for _, data in batch]
@@ -175,12 +175,14 @@ def _publish_batch(lane: Lane, batch: Sequence[tuple[Address, bytes]]) -> list[P
         outcomes: list[Published] = []
         for name, (address, _) in zip(names, batch, strict=True):
             outcomes.append(Published(address, _link(lane, tmp, name, address)))
-            touched[lane.folder(*address[:3])] = None
+            touched.add(address[:3])
     finally:
         for name in names:
             files.unlink_quietly(name, dir_fd=tmp)
-    for folder in touched:
-        files.fsync_dir(folder)  # W3: acknowledged entries survive power loss
+    # W3: acknowledged entries survive power loss, with every folder on the way to them.
+    for path in sorted(touched):
+        files.fsync_dir(lane.folder(*path))
+        lane.sync_above(*path)
     return outcomes
 
 

@@ -61,6 +61,7 @@ class Lane:
         self.name = name
         self.fd, self.owner = open_checked(name, lanes)
         self._folders: dict[tuple[str, ...], int] = {}
+        self._synced: set[tuple[str, ...]] = set()
 
     def folder(self, *path: str) -> int:
         """A directory below the lane, each level checked. Raises `OSError` if it is not there or not theirs."""
@@ -77,6 +78,15 @@ class Lane:
         if path not in self._folders:
             self._folders[path] = files.make_dir(path[-1], mode, dir_fd=self.make_folder(*path[:-1]))
         return self._folders[path]
+
+    def sync_above(self, *path: str) -> None:
+        """Make the folders on the way to this one durable, once: by whom they were made does not matter, because
+        whoever made them may have been killed before syncing them.
+        """
+        for depth in range(len(path)):
+            if path[: depth + 1] not in self._synced:
+                files.fsync_dir(self.folder(*path[:depth]))
+                self._synced.add(path[: depth + 1])
 
     def names(self, *path: str) -> list[str]:
         """The names in a folder; none if it cannot be read: that part of the lane is a miss."""
@@ -119,6 +129,7 @@ def open_mine(lanes: int, where: str) -> Lane:
                 raise
             continue
         if lane.owner == me:
+            files.fsync_dir(lanes)  # whoever made it may have been killed before this
             return lane
         lane.close()
     name = f"{me}-{files.random_name()}"
