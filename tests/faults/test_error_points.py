@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from faults.crashing import ANSWERED, CHANGING, LOOKING
-from faults.operations import BY_NAME, OPERATIONS, Operation
+from faults import crashing
+from faults.crashing import ANSWERED, CHANGING, LOOKING, Point
+from faults.operations import BY_NAME, OPERATIONS, Operation, opened, packs
+from faults.seeing import store_violations, truth
 from faults.striking import error_violations
+from making import make_entry
+from ondol.store import marker
 
 pytestmark = pytest.mark.fault
 
@@ -53,3 +57,17 @@ def test_server_that_goes_away_breaks_nothing(operation: Operation, fast_place: 
 def test_lost_reply_is_not_taken_for_a_failure(operation: Operation, fast_place: Path) -> None:
     """A call that was carried out and says that it failed (NFS) neither breaks nor blocks anything."""
     assert error_violations(operation, fast_place, "lost", errno.EIO, ANSWERED) == []
+
+
+def test_link_whose_reply_is_lost_is_a_success(fast_place: Path) -> None:
+    """The server made the link and its answer was lost: the pack is there, so the publisher is told so."""
+    marker.create(str(fast_place / "store"), marker.Writers(), shared=True)
+    entry = make_entry(1)
+
+    ended = crashing.run(
+        lambda: [outcome.new for outcome in opened(fast_place).publish(packs(entry))],
+        Point("lost", 1, errno.EIO, ("link",)),
+    )
+
+    assert (ended.how, ended.value, ended.struck) == (crashing.FINISHED, [True], "link")
+    assert store_violations(fast_place / "store", truth([entry]), [entry.address]) == []
