@@ -214,8 +214,11 @@ def _move_aside(lane: Lane, address: Address) -> None:
         os.mkdir(lanes_of.QUARANTINE, 0o755, dir_fd=lane.fd)
     except FileExistsError:
         pass
-    aside, _ = lanes_of.open_checked(lanes_of.QUARANTINE, lane.fd)
+    aside, owner = lanes_of.open_checked(lanes_of.QUARANTINE, lane.fd)
     try:
+        if owner == os.geteuid() != lane.owner:
+            # Made by root in somebody's lane: its owner must be able to set aside and clean up there too.
+            os.fchown(aside, lane.owner, -1)
         kept_as = f"{address.tool}.{address.key}.{files.random_name()}{SUFFIX}"
         os.rename(address.key + SUFFIX, kept_as, src_dir_fd=folder, dst_dir_fd=aside)
     finally:
