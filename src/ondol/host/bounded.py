@@ -32,9 +32,14 @@ def call(work: Callable[[Report], Any], seconds: float, progress: Progress | Non
     An `OndolError` raised in the child is raised here. So is any other end of it, as `OndolError`: a child that dies
     of a signal is a fault of what it touched, and the caller decides what that is worth.
     """
-    reading, writing = os.pipe()
+    reading, writing = _pipe()
     _flush()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        os.close(reading)
+        os.close(writing)
+        raise _no_helper(error)
     if pid == 0:
         os.close(reading)
         _child(work, writing)
@@ -53,6 +58,17 @@ def _flush() -> None:
             stream.flush()
         except (AttributeError, OSError, ValueError):
             continue
+
+
+def _pipe() -> tuple[int, int]:
+    try:
+        return os.pipe()
+    except OSError as error:
+        raise _no_helper(error)
+
+
+def _no_helper(error: OSError) -> errors.OndolError:
+    return errors.OndolError("no helper process could be started", because=error.strerror or str(error))
 
 
 def _child(work: Callable[[Report], Any], pipe: int) -> None:

@@ -86,7 +86,7 @@ def try_directory(path: str) -> Usable:
     try:
         return _try_file(fd)
     finally:
-        os.close(fd)
+        files.close_quietly(fd)
         files.unlink_quietly(probe)
 
 
@@ -104,9 +104,12 @@ def _try_file(fd: int) -> Usable:
 
 
 def _reading_moves_atime(fd: int) -> bool:
-    os.utime(fd, ns=(0, os.fstat(fd).st_mtime_ns))
-    os.pread(fd, 1, 0)
-    return os.fstat(fd).st_atime_ns != 0
+    try:
+        os.utime(fd, ns=(0, os.fstat(fd).st_mtime_ns))
+        os.pread(fd, 1, 0)
+        return os.fstat(fd).st_atime_ns != 0
+    except OSError:
+        return False
 
 
 def free_space(fd: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from ondol.host import bounded, identity
 from ondol.light import Any, Record
 from ondol.room import harvest
 from ondol.store import pack
+from ondol.store.api import Stored
 from ondol.store.directory import DirectoryStore
 from ondol.tools.api import CacheDir, Found, Tool
 from ondol.trust import ci
@@ -50,8 +51,10 @@ def publish(
     seconds: float,
 ) -> Outcome:
     """Offer these entries to the store. Raises `StoreError` only if nothing at all could be offered."""
-    there = {(s.address.fingerprint, s.address.key) for s in store.index(tool.name, [scope])}
-    missing = [item for item in found if (item.fingerprint, item.key) not in there]
+    there: dict[tuple[str, str], list[Stored]] = {}
+    for stored in store.index(tool.name, [scope]):
+        there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
+    missing = [item for item in found if not _any_good(store, there.get((item.fingerprint, item.key), []))]
     total = Outcome(already_there=len(found) - len(missing))
     if not missing:
         return total
@@ -70,6 +73,17 @@ def publish(
         if total.trouble:
             break
     return total
+
+
+def _any_good(store: DirectoryStore, copies: Sequence[Stored]) -> bool:
+    """Whether one of these packs can be read: a bad one in a lane that we may not mend must not keep its key cold."""
+    for stored in copies:
+        try:
+            pack.inspect(store.fetch(stored), stored.address)
+        except (OSError, PackError):
+            continue
+        return True
+    return False
 
 
 def _publish_piece(

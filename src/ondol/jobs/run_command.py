@@ -132,10 +132,22 @@ class Job:
             self.report.update(tool.name, managed=plan.managed)
             if plan.remark and not nested:
                 self.report.remarks.append(plan.remark)
-            if plan.managed:
-                self.room.make_cache_dir(tool.name)
+            if plan.managed and self._make_cache_dir(tool):
                 self._set(plan.env)
                 self.managed.append(tool)
+
+    def _make_cache_dir(self, tool: Tool) -> bool:
+        assert self.room is not None
+        try:
+            self.room.make_cache_dir(tool.name)
+        except OSError as error:
+            self.report.update(tool.name, managed=False)
+            self.report.warn(
+                f"running without a {tool.name} cache: {error.strerror or error} in the room {self.room.path} "
+                "(fix: a larger --room-dir)"
+            )
+            return False
+        return True
 
     def _set(self, variables: Mapping[str, str]) -> None:
         self.env |= variables
@@ -244,7 +256,7 @@ class Job:
         """What was used and what is new; nothing is published here."""
         assert self.room is not None
         filled = self.filled.get(tool.name, [])
-        if not filled and not os.listdir(self.room.cache_dir(tool.name)):
+        if not filled and _is_empty(self.room.cache_dir(tool.name)):
             self.report.update(tool.name, used=0)
             return []
         from ondol.room import harvest
@@ -336,10 +348,16 @@ class Job:
         if self.room is None:
             return
         if self.settings.keep_room:
-            self.room.keep()
-            self.report.room_kept = True
+            self._keep_room(self.room)
         elif not self.room.close():
             self.report.remarks.append(f"the room {self.room.path} holds files that could not be removed")
+
+    def _keep_room(self, kept: room.Room) -> None:
+        self.report.room_kept = True
+        try:
+            kept.keep()
+        except OSError as error:
+            self.report.warn(f"the room {kept.path} may be swept by a later job: {error.strerror or error}")
 
     def _progress(self, what: str) -> bounded.Progress:
         return lambda done, total: self.progress(what, done, total)
@@ -351,6 +369,13 @@ def _tools(settings: Settings) -> tuple[bool, list[Tool]]:
     if settings.tools == ["none"]:
         return False, []
     return True, registry.choose(settings.tools)
+
+
+def _is_empty(directory: str) -> bool:
+    try:
+        return not os.listdir(directory)
+    except OSError:
+        return True  # the command removed it
 
 
 def _read_json(path: str) -> Any:

@@ -148,10 +148,11 @@ def unpack(
     os.mkdir(aside, 0o755)
     try:
         # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
-        for name, data, mode in sorted(contents, key=lambda item: item[0] == witness):
+        ordered = sorted(contents, key=lambda item: item[0] == witness)
+        for name, data, mode in ordered:
             _write(aside, name, data, mode, is_witness=name == witness)
         folder = os.path.join(cache_dir, tool.folder(entry.address.key))
-        _move_in(aside, folder, names)
+        _move_in(aside, folder, [name for name, _, _ in ordered])
     except BaseException:
         files.remove_tree(aside)
         raise
@@ -184,7 +185,8 @@ def _write(aside: str, name: str, data: bytes | memoryview, mode: int, *, is_wit
         os.close(fd)
 
 
-def _move_in(aside: str, folder: str, names: tuple[str, ...]) -> None:
+def _move_in(aside: str, folder: str, names: Sequence[str]) -> None:
+    """In one step where that is possible; else file by file in this order, so that the witness arrives last."""
     try:
         os.rename(aside, folder)
         return

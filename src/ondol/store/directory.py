@@ -42,7 +42,7 @@ class DirectoryStore:
             self.marker = marker.read(self._root, path)
             self._lanes = _open_lanes(self._root, path)
         except BaseException:
-            os.close(self._root)
+            files.close_quietly(self._root)
             raise
         self._trusts = judge(self.marker)
 
@@ -160,14 +160,14 @@ class DirectoryStore:
             lane.close()
         self._open_lanes.clear()
         self._mine = None
-        os.close(self._lanes)
-        os.close(self._root)
+        files.close_quietly(self._lanes)
+        files.close_quietly(self._root)
 
 
 def _publish_batch(lane: Lane, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:
     tmp = lane.make_folder(lanes_of.TMP, mode=0o700)
     names = [files.random_name() for _ in batch]
-    touched: dict[int, None] = {}
+    touched: set[tuple[str, ...]] = set()
     try:
         _write_durably(
             tmp, names, [data for _, data in batch]
@@ -175,12 +175,14 @@ def _publish_batch(lane: Lane, batch: Sequence[tuple[Address, bytes]]) -> list[P
         outcomes: list[Published] = []
         for name, (address, _) in zip(names, batch, strict=True):
             outcomes.append(Published(address, _link(lane, tmp, name, address)))
-            touched[lane.folder(*address[:3])] = None
+            touched.add(address[:3])
     finally:
         for name in names:
             files.unlink_quietly(name, dir_fd=tmp)
-    for folder in touched:
-        files.fsync_dir(folder)  # W3: acknowledged entries survive power loss
+    # W3: acknowledged entries survive power loss, with every folder on the way to them.
+    for path in sorted(touched):
+        files.fsync_dir(lane.folder(*path))
+        lane.sync_above(*path)
     return outcomes
 
 
@@ -212,8 +214,11 @@ def _move_aside(lane: Lane, address: Address) -> None:
         os.mkdir(lanes_of.QUARANTINE, 0o755, dir_fd=lane.fd)
     except FileExistsError:
         pass
-    aside, _ = lanes_of.open_checked(lanes_of.QUARANTINE, lane.fd)
+    aside, owner = lanes_of.open_checked(lanes_of.QUARANTINE, lane.fd)
     try:
+        if owner == os.geteuid() != lane.owner:
+            # Made by root in somebody's lane: its owner must be able to set aside and clean up there too.
+            os.fchown(aside, lane.owner, -1)
         kept_as = f"{address.tool}.{address.key}.{files.random_name()}{SUFFIX}"
         os.rename(address.key + SUFFIX, kept_as, src_dir_fd=folder, dst_dir_fd=aside)
     finally:

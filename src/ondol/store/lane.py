@@ -12,6 +12,7 @@ directory with open permissions can put bytes in front of a reader who did not a
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -26,6 +27,9 @@ USAGE = "usage"
 RESERVED = frozenset({TMP, QUARANTINE, USAGE})
 SUFFIX = ".pack"
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+#: Refusals that show a lane not to be ours (planted, or gone). Any other one, such as EIO, says nothing about whose it
+#: is, and must not make a second lane in which our earlier entries are not found.
+_SOMEBODY_ELSES = frozenset({errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
 class NotTheirs(OSError):
@@ -57,6 +61,7 @@ class Lane:
         self.name = name
         self.fd, self.owner = open_checked(name, lanes)
         self._folders: dict[tuple[str, ...], int] = {}
+        self._synced: set[tuple[str, ...]] = set()
 
     def folder(self, *path: str) -> int:
         """A directory below the lane, each level checked. Raises `OSError` if it is not there or not theirs."""
@@ -73,6 +78,15 @@ class Lane:
         if path not in self._folders:
             self._folders[path] = files.make_dir(path[-1], mode, dir_fd=self.make_folder(*path[:-1]))
         return self._folders[path]
+
+    def sync_above(self, *path: str) -> None:
+        """Make the folders on the way to this one durable, once: by whom they were made does not matter, because
+        whoever made them may have been killed before syncing them.
+        """
+        for depth in range(len(path)):
+            if path[: depth + 1] not in self._synced:
+                files.fsync_dir(self.folder(*path[:depth]))
+                self._synced.add(path[: depth + 1])
 
     def names(self, *path: str) -> list[str]:
         """The names in a folder; none if it cannot be read: that part of the lane is a miss."""
@@ -98,7 +112,7 @@ class Lane:
 
     def close(self) -> None:
         for fd in [*self._folders.values(), self.fd]:
-            os.close(fd)
+            files.close_quietly(fd)
         self._folders.clear()
 
 
@@ -110,9 +124,12 @@ def open_mine(lanes: int, where: str) -> Lane:
             continue
         try:
             lane = Lane(lanes, name)
-        except OSError:
+        except OSError as error:
+            if error.errno not in _SOMEBODY_ELSES:
+                raise
             continue
         if lane.owner == me:
+            files.fsync_dir(lanes)  # whoever made it may have been killed before this
             return lane
         lane.close()
     name = f"{me}-{files.random_name()}"

@@ -95,7 +95,7 @@ def create(path: str, writers: Writers, *, shared: bool) -> bool:
 
     Safe to race: the marker is linked into place whole and never replaced, and the lanes directory exists before it.
     """
-    os.makedirs(path, exist_ok=True)
+    _make_directories(path)
     root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if _exists(root):
@@ -103,9 +103,31 @@ def create(path: str, writers: Writers, *, shared: bool) -> bool:
         os.close(files.make_dir(LANES, 0o1777 if shared else 0o755, dir_fd=root))
         if shared:
             _open_to_all(root)
+        # Durable before the marker is: after power loss a marker without lanes would be a store that can neither be
+        # used nor made again.
+        files.fsync_dir(root)
         return _write_marker(root, writers)
     finally:
         os.close(root)
+
+
+def _make_directories(path: str) -> None:
+    """As `os.makedirs`, and the new names survive power loss."""
+    parents = []
+    missing = os.path.abspath(path)
+    while not os.path.isdir(missing):
+        missing = os.path.dirname(missing)
+        parents.append(missing)
+    os.makedirs(path, exist_ok=True)
+    for parent in parents:
+        try:
+            fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except PermissionError:
+            continue  # we may create in it and not read it: its owner chose
+        try:
+            files.fsync_dir(fd)
+        finally:
+            files.close_quietly(fd)
 
 
 def _exists(root: int) -> bool:

@@ -148,7 +148,10 @@ def _parse_manifest(data: bytes) -> Manifest:
 
 def _parse_row(row: Any) -> tuple[str, int, bool, str]:
     name, size, executable, digest = row
-    if type(size) is not int or executable not in (0, 1) or not isinstance(digest, str):
+    # Bounded here and not only in sum: a number of thousands of digits cannot even be put into an error message.
+    if type(size) is not int or not 0 <= size <= MAX_RAW_BYTES:
+        raise ValueError(f"bad size for {name!r:.80}")
+    if executable not in (0, 1) or not isinstance(digest, str):
         raise ValueError(f"bad row for {name!r:.80}")
     return check_name(name), size, bool(executable), digest
 

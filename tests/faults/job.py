@@ -1,0 +1,68 @@
+"""A whole job in this process: a real command that writes a Triton entry, a real store, a real room."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from making import elf, key_of
+from ondol import config
+from ondol.jobs import publish
+from ondol.jobs.run_command import Job
+from ondol.room import room
+
+#: Written as Triton does, group file last; the shell is the fastest program that can.
+_SCRIPT = """
+make() {{
+  folder=$TRITON_CACHE_DIR/$1
+  [ -e "$folder/__grp__add.json" ] && return
+  mkdir -p "$folder"
+  cp {cubin} "$folder/add.cubin"
+  printf '{{"hash": "%s"}}' "$1" > "$folder/add.json"
+  printf '{{"child_paths": {{"add.cubin": "%s", "add.json": "%s"}}}}' "$folder/add.cubin" "$folder/add.json" \
+    > "$folder/__grp__add.json"
+}}
+for key in {keys}; do make $key; done
+exit {status}
+"""
+
+
+def command(place: Path, numbers: tuple[int, ...], status: int = 0) -> list[str]:
+    cubin = place / "a.cubin"
+    if not cubin.exists():
+        cubin.write_bytes(elf(b"code"))
+    keys = " ".join(key_of(number) for number in numbers)
+    return ["/bin/sh", "-c", _SCRIPT.format(cubin=shlex.quote(str(cubin)), keys=keys, status=status)]
+
+
+def rooms(place: Path) -> Path:
+    path = place / "rooms"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def run(place: Path, argv: list[str], **options: Any) -> dict[str, Any]:
+    """What the job reports, with the status that `ondol run` would end with."""
+    given = {"store": str(place / "store"), "tools": "triton", "publish": "on-success", "room-dir": str(rooms(place))}
+    settings = config.merge({**given, **options}, {}, {}, "")
+    job = Job(argv, settings, {"PATH": os.environ["PATH"]}, lambda _what, _done, _total: None)
+    with mock.patch.object(publish, "_git_commit", return_value=""):  # git's calls are not ours to strike
+        status = job.run()
+    return {**job.report.as_dict(), "status": status}
+
+
+def rooms_left(place: Path) -> list[str]:
+    """Rooms that a later job should have swept: those whose owner had signed them."""
+    left = [rooms(place) / name for name in os.listdir(rooms(place)) if name.startswith(room.PREFIX)]
+    return [path.name for path in left if is_signed(path)]
+
+
+def is_signed(path: Path) -> bool:
+    """Whether its owner's note is whole. A room without one is swept when it is a day old."""
+    try:
+        return (path / "owner").read_text().count("\n") == 4
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,55 @@
+"""Strikes an operation at every call it makes, in every way, and collects what that broke."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from faults import crashing
+from faults.crashing import Ended, Point
+from faults.operations import Operation, fresh
+
+#: No operation here makes more calls than this; a sweep that gets so far is not counting.
+_ENDLESS = 2000
+
+
+def kill_points() -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "before", crashing.CHANGING
+    yield "after", crashing.CHANGING
+    yield "torn", ("write",)
+
+
+def kill_violations(operation: Operation, base: Path) -> list[str]:
+    """Kill it at every point; then look, do it again undisturbed, and look again."""
+    again = fresh(operation, base)
+    found: list[str] = []
+    for how, calls in kill_points():
+        for number in range(1, _ENDLESS):
+            place, point = again(), Point(how, number, 0, calls)
+            ended = crashing.run(lambda place=place: operation.act(place), point, operation.refusals)
+            found += [f"{point}, {ended.struck}: {text}" for text in _aftermath(operation, place, ended)]
+            if not ended.struck:
+                break
+    return found
+
+
+def error_violations(operation: Operation, base: Path, how: str, error: int, calls: tuple[str, ...]) -> list[str]:
+    """Let each of its calls fail with this error; then the same."""
+    again = fresh(operation, base / f"{how}-{error}")
+    found: list[str] = []
+    for number in range(1, _ENDLESS):
+        place, point = again(), Point(how, number, error, calls)
+        ended = crashing.run(lambda place=place: operation.act(place), point, operation.refusals)
+        found += [f"{point}, {ended.struck}: {text}" for text in _aftermath(operation, place, ended)]
+        if not ended.struck:
+            break
+    return found
+
+
+def _aftermath(operation: Operation, place: Path, ended: Ended) -> list[str]:
+    found = [f"not in its contract: {ended.value}"] if ended.how == crashing.CRASHED else []
+    found += operation.violations(place, False)
+    repeated = crashing.run(lambda: operation.act(place), None)
+    if repeated.how != crashing.FINISHED:
+        found.append(f"it cannot be done again: {repeated.value}")
+    return found + operation.violations(place, True)
