@@ -36,11 +36,11 @@ class ToolReport(Record):
 class JobReport:
     """Filled in as the job goes on, read once at its end."""
 
-    def __init__(self) -> None:
-        self.command: list[str] = []
+    def __init__(self, command: list[str], store: str, scope: str) -> None:
+        self.command = command
+        self.store = store
+        self.scope = scope
         self.status = 0
-        self.store = ""
-        self.scope = ""
         self.room = ""
         self.room_kept = False
         self.tools: dict[str, ToolReport] = {}

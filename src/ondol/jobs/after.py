@@ -1,0 +1,126 @@
+"""After the command: what of the fill was used, what is new, and whether and how the new is published."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from functools import partial
+
+from ondol.errors import OndolError
+from ondol.host import bounded
+from ondol.jobs.context import Context
+from ondol.light import Any
+from ondol.tools.api import Tool
+from ondol.trust import policy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ondol.jobs.publish import Outcome
+    from ondol.room.fill import Filled
+    from ondol.tools.api import Found
+
+# What only a job with something to look at needs is imported by the step that needs it: a job without feels free.
+
+
+def conclude(job: Context) -> None:
+    settings, status = job.settings, job.report.status
+    scope = job.scopes.write
+    decision = policy.may_publish(settings.publish, job.event, scope, frozen=settings.frozen, status=status)
+    job.report.may_publish = decision.publish
+    job.report.publish_decision = decision.because
+    if job.room is None:
+        return
+    new: dict[str, list[Found]] = {}
+    used: dict[str, list[Filled]] = {}
+    for tool in job.managed:
+        new[tool.name], used[tool.name] = _look(job, tool)
+    if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
+        _publish(job, new, used)
+
+
+def _look(job: Context, tool: Tool) -> tuple[list[Found], list[Filled]]:
+    """(new, used); nothing is published here."""
+    filled = job.filled.get(tool.name, [])
+    cache = job.cache(tool)
+    if not filled and _is_empty(cache.path):
+        job.report.update(tool.name, used=0)
+        return [], []
+    from ondol.room import harvest
+
+    used = harvest.usage(filled, keeps_atime=job.open_room().keeps_atime)
+    new = harvest.new_entries(tool, cache, filled, job.host)
+    job.report.update(
+        tool.name,
+        used=len(used.used) if used.known else None,
+        remade=len(used.remade),
+        new=len(new.found),
+        new_titles=tuple(item.title for item in new.found) + tuple(item.title for item in used.remade),
+        refused=dict(Counter(refusal.kind for refusal in new.refused)),
+        seconds_saved=sum(entry.seconds for entry in used.used),
+    )
+    if used.known and filled and not used.used and (new.found or used.remade):
+        job.report.remarks.append(
+            f"{tool.name}: {len(filled)} entries were filled and none was used: other kernels, or another "
+            f"{tool.name} or compiler version than the store's"
+        )
+    return new.found, used.used
+
+
+def _is_empty(directory: str) -> bool:
+    try:
+        return not os.listdir(directory)
+    except OSError:
+        return True  # the command removed it
+
+
+def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]]) -> None:
+    from ondol.jobs.publish import Outcome
+
+    started = time.monotonic()
+    work = partial(_publish_in_child, job, new, used)
+    try:
+        answers = bounded.call(work, job.settings.store_timeout, job.progress("publishing"))
+    except bounded.TimedOut as error:
+        job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
+    except OndolError as error:
+        if any(new.values()):
+            job.report.warn(f"nothing new was published: {error.line()}")
+    else:
+        for name, answer in answers.items():
+            _take(job, name, Outcome(*answer))
+    job.report.publish_seconds = time.monotonic() - started
+
+
+def _publish_in_child(
+    job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]], report: bounded.Report
+) -> Any:
+    from ondol.jobs import publish
+    from ondol.jobs.open_store import open_store
+    from ondol.room import fill
+
+    store = open_store(job.settings)
+    origin = publish.provenance(job.env, os.getcwd()) if any(new.values()) else {}
+    scope, seconds = job.scopes.write, job.settings.store_timeout
+    answers = {}
+    for tool in job.managed:
+        found = new[tool.name]
+        if found:
+            outcome = publish.publish(store, tool, job.cache(tool), found, scope, origin, report, seconds)
+            answers[tool.name] = tuple(outcome)
+        store.note_use([fill.address_of(tool.name, entry) for entry in used[tool.name]])
+    return answers
+
+
+def _take(job: Context, name: str, outcome: Outcome) -> None:
+    refused = Counter(job.report.tools[name].refused) + Counter(kind for kind, _, _ in outcome.refused)
+    job.report.update(
+        name,
+        published=outcome.published,
+        published_bytes=outcome.published_bytes,
+        already_there=outcome.already_there,
+        refused=dict(refused),
+    )
+    if outcome.trouble:
+        what, because, hint = outcome.trouble
+        job.report.warn(f"not everything was published: {OndolError(what, because=because, hint=hint).line()}")

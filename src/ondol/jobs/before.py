@@ -1,0 +1,148 @@
+"""Before the command: open a room, decide what is set for each tool, fill the room from the store.
+
+Nothing here can fail the job. Without a room the command runs as it would without us; without a store it runs cold.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+
+from ondol.errors import OndolError, RoomError
+from ondol.host import bounded, files, filesystem
+from ondol.jobs.context import Context
+from ondol.light import Any
+from ondol.room import choose, room
+from ondol.tools.api import Tool
+
+# What only a store with something in it needs is imported by the step that needs it: a job without feels free.
+
+
+def prepare(job: Context, tools: list[Tool], *, asked: bool) -> None:
+    """`asked`: the user named the tools, so that their own variables no longer decide."""
+    _open_room(job)
+    if job.room:
+        _plan(job, tools, asked)
+        if job.managed:
+            _fill(job)
+
+
+def _open_room(job: Context) -> None:
+    probes: dict[str, filesystem.Usable] = {}
+
+    def attempt(path: str) -> choose.Tried:
+        probes[path] = usable = filesystem.try_directory(path)
+        network = not usable.why_not and filesystem.is_network(filesystem.fs_type(path))
+        return choose.Tried(usable.why_not, network)
+
+    try:
+        choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), attempt)
+        base = choice.candidate.path
+        for passed, why in choice.passed:
+            if passed.source == "--room-dir":
+                job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
+        room.sweep(base)
+        job.room = room.open_room(base, keeps_atime=probes[base].keeps_atime)
+        job.report.room = job.room.path
+    except RoomError as error:
+        job.report.warn(f"running without a room: {error.line()}")
+
+
+def _plan(job: Context, tools: list[Tool], asked: bool) -> None:
+    nested = job.env.get(room.VARIABLE, "")
+    job.set(job.open_room().env())
+    for tool in tools:
+        plan = tool.plan(job.env, job.open_room().cache_dir(tool.name), asked=asked)
+        job.report.update(tool.name, managed=plan.managed)
+        if plan.remark and not nested:
+            job.report.remarks.append(plan.remark)
+        if plan.managed and _make_cache_dir(job, tool):
+            job.set(plan.env)
+            job.managed.append(tool)
+
+
+def _make_cache_dir(job: Context, tool: Tool) -> bool:
+    try:
+        job.open_room().make_cache_dir(tool.name)
+    except OSError as error:
+        job.report.update(tool.name, managed=False)
+        place = job.open_room().path
+        why = f"{error.strerror or error} in the room {place} (fix: a larger --room-dir)"
+        job.report.warn(f"running without a {tool.name} cache: {why}")
+        return False
+    return True
+
+
+def _fill(job: Context) -> None:
+    started = time.monotonic()
+    try:
+        answers = bounded.call(partial(_fill_in_child, job), job.settings.store_timeout, job.progress("filling"))
+    except bounded.TimedOut as error:
+        slow = f"the store at {job.store_path} is too slow: {error.line()} (fix: a larger --store-timeout)"
+        _run_cold(job, slow)
+    except OndolError as error:
+        _run_cold(job, error.line())
+    else:
+        for name, answer in answers.items():
+            _take(job, name, *answer)
+    job.report.fill_seconds = time.monotonic() - started
+
+
+def _run_cold(job: Context, why: str) -> None:
+    """The store failed us: say so once, leave it alone, and start from an empty cache.
+
+    What a helper that was cut off had filled is nobody's knowledge; kept, it would look like the command's own work.
+    """
+    job.store_works = False
+    job.report.warn(f"running cold: {why}")
+    here = job.open_room()
+    files.remove_tree(here.stage)  # a helper stuck in the kernel finds no place to move from when it wakes up
+    for tool in job.managed:
+        files.remove_tree(here.cache_dir(tool.name))
+        here.make_cache_dir(tool.name)
+
+
+def _fill_in_child(job: Context, report: bounded.Report) -> Any:
+    from ondol.jobs.open_store import open_store
+
+    store = open_store(job.settings)
+    here, settings = job.open_room(), job.settings
+    answers: dict[str, Any] = {}
+    for tool in job.managed:
+        index = store.index(tool.name, job.scopes.read)
+        if not index:
+            continue
+        from ondol.room import fill, select
+
+        size = sum(stored.size for stored in index)
+        uses = store.last_uses() if size > settings.fill_max else {}
+        choice = select.select(index, partial(tool.accepts, host=job.host), uses, settings.fill_max)
+        processes, seconds = os.cpu_count() or 1, settings.store_timeout
+        cache_dir = here.cache_dir(tool.name)
+        result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)
+        answers[tool.name] = (*fill.plain(result), choice.left_out)
+    return answers
+
+
+def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out: int) -> None:
+    from ondol.room import fill
+
+    result = fill.merge([(filled, bad, stopped)])
+    job.filled[name] = result.filled
+    job.report.update(
+        name,
+        filled=len(result.filled),
+        filled_bytes=sum(entry.raw_bytes for entry in result.filled),
+        left_out=left_out,
+        bad_packs=len(result.bad),
+        bad_reasons=tuple(f"{bad.place}: {bad.why}" for bad in result.bad),
+    )
+    if result.bad:
+        aside = sum(bad.set_aside for bad in result.bad)
+        job.report.warn(
+            f"{len(result.bad)} bad {name} pack(s) in {job.store_path} were not used, {aside} set aside; "
+            f"first: {result.bad[0].why} (fix: ondol store verify --store {job.store_path})"
+        )
+    if stopped:
+        job.report.warn(f"the room is only partly filled: {stopped} (fix: a larger --room-dir)")
