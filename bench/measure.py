@@ -83,7 +83,7 @@ def scratch() -> Iterator[Path]:
 
 
 def settle(*inputs: Path) -> None:
-    """The same start for every case: the disk idle, these inputs in memory.
+    """The same start for every case: the disk idle, these inputs and Python in memory; with no inputs, nothing.
 
     As root all caches are dropped first. An ext4 without a journal will not reuse inodes that were freed in the last
     minutes while it remembers them, and searches past them one by one: whoever creates 16,000 files after somebody
@@ -96,6 +96,8 @@ def settle(*inputs: Path) -> None:
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file():
                 file.read_bytes()
+    if inputs:
+        wall([sys.executable, "-c", "import ondol.jobs.run_command, ondol.jobs.publish, zstandard"], environment())
 
 
 def can_drop_caches() -> bool:

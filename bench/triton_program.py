@@ -45,7 +45,6 @@ def _run(command: list[str], cache: Path | None) -> tuple[float, dict[str, int]]
 
 def _case(name: str, command: list[str], cache: Path | None, expected: str, seen: dict[str, str]) -> float:
     """`expected`: `hits` if nothing may be compiled, `compiled` if nothing can be a hit."""
-    measure.settle()
     took, counts = _run(command, cache)
     if counts[expected] != sum(counts.values()):
         raise RuntimeError(f"{name}: expected only {expected}, got {counts}")
