@@ -85,9 +85,9 @@ def scratch() -> Iterator[Path]:
 def settle(*inputs: Path) -> None:
     """The same start for every case: the disk idle, these inputs and Python in memory; with no inputs, nothing.
 
-    As root all caches are dropped first. An ext4 without a journal will not reuse inodes that were freed in the last
-    minutes while it remembers them, and searches past them one by one: whoever creates 16,000 files after somebody
-    removed as many takes several times as long, `cp` too.
+    As root all caches are dropped first. ext4 was seen to search past recently deleted inodes one by one as long as
+    it has them in memory: whoever creates 16,000 files after somebody removed as many takes several times as long,
+    `cp` too.
     """
     os.sync()
     if can_drop_caches():
