@@ -1,0 +1,1 @@
+"""The speed claims of docs/benchmarks.md, measured side by side with their peers: `python -m bench`."""

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from operator import itemgetter
 
 from ondol import errors
 from ondol.light import Any
@@ -20,6 +21,8 @@ from ondol.light import Any
 #: Called in the parent with (done, total) while the child works.
 Progress = Callable[[int, int], None]
 Report = Callable[[int, int], None]
+#: How many turns `in_parallel` deals out at most; a turn is usually one piece.
+_TURNS = 1024
 
 
 class TimedOut(errors.OndolError):
@@ -159,40 +162,80 @@ def _end(pid: int) -> None:
         return
 
 
-def in_parallel(pieces: list[Any], work: Callable[[Any], Any], processes: int, seconds: float) -> list[Any]:
+def in_parallel(
+    pieces: list[Any],
+    work: Callable[[Any], Any],
+    processes: int,
+    seconds: float,
+    progress: Progress | None = None,
+    enough: Callable[[Any], bool] | None = None,
+) -> list[Any]:
     """Run `work` on each piece, in up to so many forked processes; results in the pieces' order.
 
-    For processor-heavy pieces that share nothing. With one process, or one piece, nothing is forked.
+    For processor-heavy pieces that share nothing. Whoever is done takes the next piece, so that all processors stay
+    busy to the end. With one process, or one piece, nothing is forked. A result that is `enough` (a full disk) ends
+    the work: pieces that nobody has begun are left out of the results.
     """
-    if processes <= 1 or len(pieces) <= 1:
-        return [work(piece) for piece in pieces]
-    shares = [pieces[number::processes] for number in range(min(processes, len(pieces)))]
+    queue = _queue(len(pieces))
+    me = os.getpid()
     running: list[tuple[int, int]] = []
     try:
-        for share in shares[1:]:
-            running.append(_start(share, work))
-        results = [[work(piece) for piece in shares[0]]]
+        for _ in range(min(processes, len(pieces)) - 1):
+            running.append(_start(lambda: _take_turns(me, queue, pieces, work, enough, None)))
+        results = _take_turns(me, queue, pieces, work, enough, progress)
         deadline = time.monotonic() + seconds
         for pid, pipe in running:
-            results.append(_listen(pid, pipe, deadline, seconds, None))
+            results += _listen(pid, pipe, deadline, seconds, None)
     finally:
+        os.close(queue)
         for pid, pipe in running:
             os.close(pipe)
             _end(pid)
-    ordered: list[Any] = [None] * len(pieces)
-    for number, share_results in enumerate(results):
-        ordered[number :: len(shares)] = share_results
-    return ordered
+    if progress and len(results) == len(pieces):
+        progress(len(pieces), len(pieces))
+    return [result for _, result in sorted(results, key=itemgetter(0))]
 
 
-def _start(share: list[Any], work: Callable[[Any], Any]) -> tuple[int, int]:
+def _queue(length: int) -> int:
+    """A pipe that holds the numbers of the turns and then ends: reading one takes it, for all processes."""
+    reading, writing = os.pipe()
+    # At most 4096 bytes: a user with many pipes open gets small ones, and writing must not wait for a reader.
+    turns = range(min(length, _TURNS))
+    os.write(writing, b"".join(turn.to_bytes(4, "little") for turn in turns))
+    os.close(writing)
+    return reading
+
+
+def _take_turns(
+    first: int,
+    queue: int,
+    pieces: list[Any],
+    work: Callable[[Any], Any],
+    enough: Callable[[Any], bool] | None,
+    progress: Progress | None,
+) -> list[tuple[int, Any]]:
+    done: list[tuple[int, Any]] = []
+    # When the first process is killed its helpers stop too, instead of working on for nobody.
+    while first in (os.getpid(), os.getppid()) and (turn := os.read(queue, 4)):
+        for number in range(int.from_bytes(turn, "little"), len(pieces), _TURNS):
+            if progress:
+                progress(number, len(pieces))
+            done.append((number, work(pieces[number])))
+            if enough and enough(done[-1][1]):
+                while os.read(queue, 4096):
+                    pass  # nobody begins another turn
+                return done
+    return done
+
+
+def _start(work: Callable[[], Any]) -> tuple[int, int]:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
         status = 1
         try:
-            _send(writing, _outcome(lambda _report: [work(piece) for piece in share], writing))
+            _send(writing, _outcome(lambda _report: work(), writing))
             status = 0
         finally:
             os._exit(status)

@@ -65,13 +65,11 @@ def publish(
     def work(piece: list[Found]) -> Any:
         return tuple(_publish_piece(store, tool, cache, piece, scope, provenance))
 
-    step = processes * 4
-    for start in range(0, len(pieces), step):
-        for part in bounded.in_parallel(pieces[start : start + step], work, processes, seconds):
-            total += Outcome(*part)
-        progress(min((start + step) * PIECE, len(missing)), len(missing))
-        if total.trouble:
-            break
+    def told(done: int, _: int) -> None:
+        progress(min(done * PIECE, len(missing)), len(missing))
+
+    for part in bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda part: part[-1] is not None):
+        total += Outcome(*part)
     return total
 
 

@@ -70,13 +70,10 @@ def fill(
     def work(piece: list[list[Stored]]) -> Any:
         return plain(_fill_piece(backend, tool, piece, cache_dir, stage))
 
-    results: list[Any] = []
-    step = max(processes * 4, 1)
-    for start in range(0, len(pieces), step):
-        results += bounded.in_parallel(pieces[start : start + step], work, processes, seconds)
-        progress(min((start + step) * PIECE, len(wanted)), len(wanted))
-        if results[-1][2]:
-            break
+    def told(done: int, _: int) -> None:
+        progress(min(done * PIECE, len(wanted)), len(wanted))
+
+    results = bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda result: bool(result[2]))
     return merge(results)
 
 
