@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any
 
 import zstandard
-from making import make_entry
 
+from making import make_entry
 from ondol.errors import PackError
 from ondol.store import pack
 from ondol.store.entry import MAX_FILES, MAX_MANIFEST_BYTES, MAX_RAW_BYTES, Address

@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 from making import elf, key_of
-
 from ondol import config
 from ondol.jobs import publish
 from ondol.jobs.run_command import Job

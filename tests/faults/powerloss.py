@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from making import trust_everybody
-
 from faults.seeing import Truth, store_violations
+from making import trust_everybody
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address
 

@@ -9,7 +9,6 @@ import os
 import sys
 
 from making import make_entry, trust_everybody
-
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 

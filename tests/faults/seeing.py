@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from making import trust_everybody
-
 from ondol.errors import PackError, StoreMissing
 from ondol.store import check, pack
 from ondol.store.directory import DirectoryStore
@@ -40,15 +39,19 @@ def read_all(store: DirectoryStore) -> tuple[dict[Address, set[Contents]], list[
     refused: list[str] = []
     for stored in store.everything():
         try:
-            seen.setdefault(stored.address, set()).add(contents(pack.decode(store.fetch(stored), stored.address)))
+            entry = pack.decode(store.fetch(stored), stored.address)
         except PackError as error:
             refused.append(f"{stored.address.key}: {error.line()}")
         except OSError:
             continue
+        else:
+            seen.setdefault(stored.address, set()).add(contents(entry))
     return seen, refused
 
 
-def store_violations(path: Path | str, known: Truth, kept: Collection[Address] = (), *, rotten: bool = False) -> list[str]:
+def store_violations(
+    path: Path | str, known: Truth, kept: Collection[Address] = (), *, rotten: bool = False
+) -> list[str]:
     """Bad bytes that a reader would accept, acknowledged entries that are gone, and packs that do not verify.
 
     `rotten`: the test itself damaged a pack, so one that does not verify is no surprise.

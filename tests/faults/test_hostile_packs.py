@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from making import make_entry
 
 from faults.forging import ADDRESS, NAMES, PACKS, accepted, forge, manifest, row, with_names
+from making import make_entry
 from ondol.errors import PackError
 from ondol.store import pack
 

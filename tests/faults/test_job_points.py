@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,13 +35,13 @@ def _fresh(place: Path) -> Path:
 
 def _violations_after(place: Path) -> list[str]:
     """The store verifies, a later job works, no room stays behind, and the store then holds all there is."""
-    with closing(opened(place)) as store:
+    with opened(place) as store:
         findings = check.verify(store, lambda _done, _total: None, keep=True).findings
     found = [f"{finding.kind}: {finding.why}" for finding in findings]
     later = crashing.run(lambda: job.run(place, job.command(place, NEW))).value
     if not isinstance(later, dict) or later["status"] or later["warnings"]:
         return [*found, f"a later job is in trouble: {later}"]
-    with closing(opened(place)) as store:
+    with opened(place) as store:
         seen, refused = read_all(store)
     if refused or len(seen) != len(NEW):
         found.append(f"the job after it will be cold: {len(seen)} entries, {refused}")
@@ -67,11 +66,12 @@ def _strike(place: Path, point: Point) -> tuple[str, list[str]]:
     return ended.struck, [f"{point}, {ended.struck}: {text}" for text in found]
 
 
-def job_violations(place: Path, how: str, error: int = 0) -> list[str]:
+def job_violations(place: Path, how: str, errors: tuple[int, ...] = (0,), step: int = 1) -> list[str]:
+    """Strike every call (or each `step`-th), with the errors in turn."""
     _prepare(place)
     found: list[str] = []
-    for number in range(1, 2000):
-        struck, new = _strike(place, Point(how, number, error))
+    for number in range(1, 2000, step):
+        struck, new = _strike(place, Point(how, number, errors[number % len(errors)]))
         found += new
         if not struck:
             return found
@@ -83,14 +83,17 @@ def test_job_killed_anywhere_leaves_a_store_that_warms_the_next(fast_place: Path
     assert job_violations(fast_place, "before") == []
 
 
-@pytest.mark.parametrize(
-    ("how", "error"),
-    [("error", errno.EIO), ("full", errno.ENOSPC), ("gone", errno.ESTALE)],
-    ids=["once", "full", "gone"],
-)
-def test_error_anywhere_leaves_the_commands_status_alone(how: str, error: int, fast_place: Path) -> None:
-    """Whatever call of ours fails, the command runs, its status is the job's, and each fault is said once."""
-    assert job_violations(fast_place, how, error) == []
+def test_error_anywhere_leaves_the_commands_status_alone(fast_place: Path) -> None:
+    """Whatever call of ours fails, the command runs, its status is the job's, and the fault is said once."""
+    errors = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES)
+
+    assert job_violations(fast_place, "error", errors) == []
+
+
+@pytest.mark.parametrize(("how", "error"), [("full", errno.ENOSPC), ("gone", errno.ESTALE)], ids=["full", "gone"])
+def test_lasting_trouble_leaves_the_commands_status_alone(how: str, error: int, fast_place: Path) -> None:
+    """The same when from some call on everything fails: the disks are full, the servers are gone."""
+    assert job_violations(fast_place, how, (error,), step=3) == []
 
 
 def test_command_that_removes_its_cache_keeps_its_status(fast_place: Path) -> None:

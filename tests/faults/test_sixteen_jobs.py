@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,10 +30,18 @@ class Crowd:
         assert made.returncode == 0, made.stderr
 
     def start(self, user: int | None, kernels: list[str], alive: int) -> subprocess.Popen[str]:
-        options = ["--store", str(self.store), "--tools", "triton", "--room-dir", str(self.rooms), "--publish=on-success"]
+        options = [
+            "--store",
+            str(self.store),
+            "--tools",
+            "triton",
+            "--room-dir",
+            str(self.rooms),
+            "--publish=on-success",
+        ]
+        command = [self.program.python, str(self.program.programs / "standin.py")]
         return subprocess.Popen(
-            [self.program.python, "-m", "ondol", "run", *options, "--"]
-            + [self.program.python, str(self.program.programs / "standin.py"), *kernels],
+            [self.program.python, "-m", "ondol", "run", *options, "--", *command, *kernels],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -62,10 +69,10 @@ class Crowd:
 
 
 @pytest.fixture
-def crowd(program: Program, public: Path, tmp_path: Path) -> Iterator[Crowd]:
+def crowd(program: Program, public: Path, tmp_path: Path) -> Crowd:
     base = public / tmp_path.name
     base.mkdir()
-    yield Crowd(program, base)
+    return Crowd(program, base)
 
 
 def _one_round(crowd: Crowd, dice: random.Random) -> tuple[int, list[str]]:
