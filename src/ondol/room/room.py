@@ -79,6 +79,9 @@ def sweep(base: str) -> int:
 def _is_over(path: str) -> bool:
     try:
         status = os.lstat(path)
+    except OSError:
+        return False  # another job swept it at this moment
+    try:
         if status.st_uid != os.geteuid() or os.path.islink(path) or os.path.lexists(os.path.join(path, "kept")):
             return False
         owner = process.Owner.decode(files.read_regular(os.path.join(path, "owner"), 4096)[0])
