@@ -13,6 +13,7 @@ from faults import crashing, job
 from faults.crashing import Point
 from faults.operations import opened
 from faults.seeing import read_all
+from ondol.room import room
 from ondol.store import check, marker
 
 pytestmark = pytest.mark.fault
@@ -120,3 +121,13 @@ def test_machine_without_processes_left_still_runs_the_command(
     assert report["status"] == 5
     assert len(report["warnings"]) == 1
     assert "no helper process could be started" in report["warnings"][0]
+
+
+def test_room_that_another_job_sweeps_meanwhile_is_no_trouble(
+    fast_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of one user sweep the same dead room: for the second it is gone between listing and looking."""
+    vanished = f"{room.PREFIX}{os.geteuid()}-vanished"
+    monkeypatch.setattr(os, "listdir", lambda _path: [vanished])
+
+    assert room.sweep(str(fast_place)) == 0
