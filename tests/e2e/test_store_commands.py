@@ -330,3 +330,13 @@ def test_default_store_is_made_on_first_use(program: Program, tmp_path: Path) ->
         done = program.ondol(*command, env=env)
         assert json.loads(done.stdout)["hits"] == expected, done.stderr
     assert (tmp_path / "ondol" / "store" / "lanes").stat().st_mode & 0o7777 == 0o755
+
+
+def test_command_that_removes_its_directory_loses_its_work(program: Program, store_path: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    command = f"{program.python} {program.programs}/standin.py one; rmdir {here}"
+    done = program.ondol("run", "--store", str(store_path), "--", "sh", "-c", command, cwd=here)
+    assert done.returncode == 0
+    assert "1 published" in done.stderr
+    assert "warning" not in done.stderr

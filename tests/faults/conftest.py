@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -22,6 +23,13 @@ def fast_place(tmp_path: Path) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="ondol-faults-", dir="/dev/shm"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_forks() -> None:
+    """Thousands of children are forked: what is here now shall not be moved by a collection, and so stay shared."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

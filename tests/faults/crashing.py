@@ -7,6 +7,7 @@ in processes that the child forks. Only the store's and the room's own calls cou
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import mmap
 import os
@@ -19,9 +20,9 @@ from typing import Any, NamedTuple
 
 #: Calls that change something, or that a change rests on.
 CHANGING = (
-    ("open", "write", "fchmod", "chmod", "fchown", "chown", "fsync", "close", "link", "unlink", "mkdir", "rename")
-    + ("replace", "rmdir", "utime", "symlink", "truncate", "ftruncate")
-)  # fmt: skip
+    *("open", "write", "fchmod", "chmod", "fchown", "chown", "fsync", "close", "link", "unlink", "mkdir", "rename"),
+    *("replace", "rmdir", "utime", "symlink", "truncate", "ftruncate"),
+)
 #: Calls that only look: a kill there is a kill at the next change, but an error there is an error of its own.
 LOOKING = ("read", "listdir", "scandir", "stat", "lstat", "fstat")
 #: What needs space, inodes or a writable file system.
@@ -89,6 +90,7 @@ def _child(
     pipe: int,
 ) -> None:
     write = os.write
+    gc.disable()  # a collection would touch, and so copy, every page that we share with our parent
     try:
         interpose(point or Point("count", 0), shared)
         try:

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +38,13 @@ class Operation(NamedTuple):
     refusals: tuple[type[Exception], ...] = ()
 
 
-def opened(place: Path) -> DirectoryStore:
-    return DirectoryStore(str(place / "store"), trust_everybody)
+@contextmanager
+def opened(place: Path) -> Iterator[DirectoryStore]:
+    store = DirectoryStore(str(place / "store"), trust_everybody)
+    try:
+        yield store
+    finally:
+        store.close()
 
 
 def packs(*entries: Entry) -> list[tuple[Address, bytes]]:
@@ -46,11 +52,8 @@ def packs(*entries: Entry) -> list[tuple[Address, bytes]]:
 
 
 def _publish(place: Path, *entries: Entry) -> list[bool]:
-    store = opened(place)
-    try:
+    with opened(place) as store:
         return [published.new for published in store.publish(packs(*entries))]
-    finally:
-        store.close()
 
 
 def _make_store(place: Path) -> None:
@@ -125,23 +128,26 @@ def _aside_violations(place: Path, done: bool) -> list[str]:
 
 
 def _set_aside(place: Path) -> bool:
-    store = opened(place)
-    return all(store.set_aside(stored) for stored in store.everything())
+    with opened(place) as store:
+        return all(store.set_aside(stored) for stored in store.everything())
 
 
 def _note_use(place: Path) -> None:
-    opened(place).note_use([entry.address for entry in _MANY[:2]])
+    with opened(place) as store:
+        store.note_use([entry.address for entry in _MANY[:2]])
 
 
 def _with_notes(place: Path) -> None:
     _with_many(place)
-    opened(place).note_use([_OLD.address])
+    with opened(place) as store:
+        store.note_use([_OLD.address])
     usage = next((place / "store" / "lanes").glob("*/usage"))
     (usage / "1").write_text("")
 
 
 def _note_violations(place: Path, done: bool) -> list[str]:
-    uses = opened(place).last_uses()
+    with opened(place) as store:
+        uses = store.last_uses()
     known = {entry.address for entry in [_OLD, *_MANY]}
     found = [] if set(uses) <= known else ["a note names what was never used"]
     found += [] if not done or _MANY[0].address in uses else ["the note is not there"]
@@ -167,12 +173,14 @@ _ROOM_FOR_THREE = 3 * max(len(data) for _, data in packs(*_MANY))
 
 def _clean(place: Path) -> int:
     limits = gc_plan.Limits(max_bytes=_ROOM_FOR_THREE)
-    return len(clean.clean(opened(place), limits, time.time(), dry_run=False).removed)
+    with opened(place) as store:
+        return len(clean.clean(store, limits, time.time(), dry_run=False).removed)
 
 
 def _clean_violations(place: Path, done: bool) -> list[str]:
     found = store_violations(place / "store", truth(_MANY))
-    left = len(list(opened(place).everything()))
+    with opened(place) as store:
+        left = len(list(store.everything()))
     if left < 3:
         found.append(f"cleaning left {left} entries, three would have fitted")
     if done and (left > 3 or list((place / "store" / "lanes").glob("*/tmp/old"))):
@@ -194,9 +202,10 @@ def _raw(place: Path) -> Path:
 
 
 def _adopt(place: Path) -> int:
-    outcome = adopt.adopt(
-        opened(place), Triton(), str(place / "raw"), "main", {}, lambda _done, _total: None, dry_run=False
-    ).outcome
+    with opened(place) as store:
+        outcome = adopt.adopt(
+            store, Triton(), str(place / "raw"), "main", {}, lambda _done, _total: None, dry_run=False
+        ).outcome
     if outcome.trouble:
         raise StoreError(outcome.trouble[0])
     return outcome.published
@@ -228,12 +237,11 @@ def _fill_prepare(place: Path) -> None:
 
 
 def _fill(place: Path) -> str:
-    store, cache = opened(place), place / "cache"
-    wanted = select.select(store.index("triton", ["main"]), lambda _fingerprint: True, {}, 1 << 30).wanted
-    missing = [copies for copies in wanted if not (cache / copies[0].address.key / WITNESS).exists()]
-    result = fill.fill(
-        store, Triton(), missing, str(cache), str(place / "stage"), lambda _done, _total: None, 1, 60.0
-    )  # fmt: skip
+    cache, stage = str(place / "cache"), str(place / "stage")
+    with opened(place) as store:
+        wanted = select.select(store.index("triton", ["main"]), lambda _fingerprint: True, {}, 1 << 30).wanted
+        missing = [copies for copies in wanted if not (place / "cache" / copies[0].address.key / WITNESS).exists()]
+        result = fill.fill(store, Triton(), missing, cache, stage, lambda _done, _total: None, 1, 60.0)
     if result.bad:
         raise AssertionError(f"good packs were called bad: {result.bad}")
     return str(result.stopped)

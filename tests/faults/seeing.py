@@ -39,11 +39,13 @@ def read_all(store: DirectoryStore) -> tuple[dict[Address, set[Contents]], list[
     refused: list[str] = []
     for stored in store.everything():
         try:
-            seen.setdefault(stored.address, set()).add(contents(pack.decode(store.fetch(stored), stored.address)))
+            entry = pack.decode(store.fetch(stored), stored.address)
         except PackError as error:
             refused.append(f"{stored.address.key}: {error.line()}")
         except OSError:
             continue
+        else:
+            seen.setdefault(stored.address, set()).add(contents(entry))
     return seen, refused
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from faults.forging import accepted, forge, manifest
 from faults.rotting import corruption_violations
 from making import key_of, make_entry
 from ondol.store import marker, pack
+from people import Program
 
 pytestmark = pytest.mark.fault
 
@@ -89,3 +91,49 @@ def test_every_rotten_pack_is_a_miss_and_never_unpacked(warm_store: Path) -> Non
 
     assert report["status"] == 7
     assert report["tools"]["triton"]["bad_packs"] == 3
+
+
+class TestAmongUsers:
+    """As root, with users who may not write in each other's lanes."""
+
+    pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become other users")]
+    ONE, TWO = 12001, 12002
+
+    @pytest.fixture
+    def shared(self, program: Program, public: Path, tmp_path: Path) -> Path:
+        """A store with one entry of user ONE's."""
+        path = public / tmp_path.name
+        program.ondol("store", "init", str(path), "--writers", f"{self.ONE},{self.TWO}")
+        assert program.job(path, "kernel", uid=self.ONE, options=("--publish=on-success",)).compiled == 1
+        return path
+
+    def _rot(self, store: Path) -> None:
+        (path,) = store.glob(f"lanes/{self.ONE}-*/main/triton/*/*.pack")
+        data = path.read_bytes()
+        path.chmod(0o600)
+        path.write_bytes(data[:-1])
+        path.chmod(0o444)
+
+    def test_rotten_pack_of_another_user_does_not_keep_its_key_cold(self, program: Program, shared: Path) -> None:
+        """Who cannot set a bad pack aside publishes a good one beside it, and is warm from then on."""
+        self._rot(shared)
+
+        first = program.job(shared, "kernel", uid=self.TWO, options=("--publish=on-success",))
+        second = program.job(shared, "kernel", uid=self.TWO, options=("--publish=on-success",))
+
+        assert (first.status, first.compiled, second.status, second.compiled) == (0, 1, 0, 0)
+        assert "0 set aside" in first.warnings[0]
+
+    def test_root_that_sets_a_pack_aside_does_not_lock_its_owner_out(self, program: Program, shared: Path) -> None:
+        """After root's `verify`, the owner can still set aside, publish again and clean up."""
+        self._rot(shared)
+        assert program.ondol("store", "verify", "--store", str(shared)).returncode == 1
+
+        again = program.job(shared, "kernel", uid=self.ONE, options=("--publish=on-success",))
+        self._rot(shared)
+        healed = program.job(shared, "kernel", uid=self.ONE, options=("--publish=on-success",))
+        warm = program.job(shared, "kernel", uid=self.ONE)
+
+        assert (again.compiled, healed.compiled, warm.compiled) == (1, 1, 0)
+        assert "1 set aside" in healed.warnings[0]
+        assert {path.stat().st_uid for path in shared.glob("lanes/*/quarantine")} == {self.ONE}

@@ -64,10 +64,11 @@ def test_link_whose_reply_is_lost_is_a_success(fast_place: Path) -> None:
     marker.create(str(fast_place / "store"), marker.Writers(), shared=True)
     entry = make_entry(1)
 
-    ended = crashing.run(
-        lambda: [outcome.new for outcome in opened(fast_place).publish(packs(entry))],
-        Point("lost", 1, errno.EIO, ("link",)),
-    )
+    def publish() -> list[bool]:
+        with opened(fast_place) as store:
+            return [outcome.new for outcome in store.publish(packs(entry))]
+
+    ended = crashing.run(publish, Point("lost", 1, errno.EIO, ("link",)))
 
     assert (ended.how, ended.value, ended.struck) == (crashing.FINISHED, [True], "link")
     assert store_violations(fast_place / "store", truth([entry]), [entry.address]) == []

@@ -37,14 +37,14 @@ def test_hostile_pack_is_refused(what: str) -> None:
     assert accepted(PACKS[what]()) == ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     """Bytes that nobody made a pack of are not one."""
     assert accepted(data) == ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(st.dictionaries(st.sampled_from(sorted(manifest())), _JSON, max_size=3), st.lists(_JSON, max_size=4))
 def test_arbitrary_manifests_never_crash_a_reader(changes: dict[str, object], odd_row: list[object]) -> None:
     """With any JSON in any place of the manifest, a reader has an entry or a PackError."""
@@ -56,7 +56,7 @@ def test_arbitrary_manifests_never_crash_a_reader(changes: dict[str, object], od
         assert entry.address == ADDRESS
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, database=None)
 @given(st.data())
 def test_bytes_exchanged_anywhere_are_refused(data: st.DataObject) -> None:
     """Any stretch of a good pack replaced by other bytes makes a bad pack."""

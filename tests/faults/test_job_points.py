@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from faults import crashing, job
 from faults.crashing import Point
 from faults.operations import opened
 from faults.seeing import read_all
+from ondol.room import room
 from ondol.store import check, marker
 
 pytestmark = pytest.mark.fault
@@ -36,13 +36,13 @@ def _fresh(place: Path) -> Path:
 
 def _violations_after(place: Path) -> list[str]:
     """The store verifies, a later job works, no room stays behind, and the store then holds all there is."""
-    with closing(opened(place)) as store:
+    with opened(place) as store:
         findings = check.verify(store, lambda _done, _total: None, keep=True).findings
     found = [f"{finding.kind}: {finding.why}" for finding in findings]
     later = crashing.run(lambda: job.run(place, job.command(place, NEW))).value
     if not isinstance(later, dict) or later["status"] or later["warnings"]:
         return [*found, f"a later job is in trouble: {later}"]
-    with closing(opened(place)) as store:
+    with opened(place) as store:
         seen, refused = read_all(store)
     if refused or len(seen) != len(NEW):
         found.append(f"the job after it will be cold: {len(seen)} entries, {refused}")
@@ -67,11 +67,12 @@ def _strike(place: Path, point: Point) -> tuple[str, list[str]]:
     return ended.struck, [f"{point}, {ended.struck}: {text}" for text in found]
 
 
-def job_violations(place: Path, how: str, error: int = 0) -> list[str]:
+def job_violations(place: Path, how: str, errors: tuple[int, ...] = (0,), step: int = 1) -> list[str]:
+    """Strike every call (or each `step`-th), with the errors in turn."""
     _prepare(place)
     found: list[str] = []
-    for number in range(1, 2000):
-        struck, new = _strike(place, Point(how, number, error))
+    for number in range(1, 2000, step):
+        struck, new = _strike(place, Point(how, number, errors[number % len(errors)]))
         found += new
         if not struck:
             return found
@@ -83,14 +84,17 @@ def test_job_killed_anywhere_leaves_a_store_that_warms_the_next(fast_place: Path
     assert job_violations(fast_place, "before") == []
 
 
-@pytest.mark.parametrize(
-    ("how", "error"),
-    [("error", errno.EIO), ("full", errno.ENOSPC), ("gone", errno.ESTALE)],
-    ids=["once", "full", "gone"],
-)
-def test_error_anywhere_leaves_the_commands_status_alone(how: str, error: int, fast_place: Path) -> None:
-    """Whatever call of ours fails, the command runs, its status is the job's, and each fault is said once."""
-    assert job_violations(fast_place, how, error) == []
+def test_error_anywhere_leaves_the_commands_status_alone(fast_place: Path) -> None:
+    """Whatever call of ours fails, the command runs, its status is the job's, and the fault is said once."""
+    errors = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.EACCES)
+
+    assert job_violations(fast_place, "error", errors) == []
+
+
+@pytest.mark.parametrize(("how", "error"), [("full", errno.ENOSPC), ("gone", errno.ESTALE)], ids=["full", "gone"])
+def test_lasting_trouble_leaves_the_commands_status_alone(how: str, error: int, fast_place: Path) -> None:
+    """The same when from some call on everything fails: the disks are full, the servers are gone."""
+    assert job_violations(fast_place, how, (error,), step=3) == []
 
 
 def test_command_that_removes_its_cache_keeps_its_status(fast_place: Path) -> None:
@@ -117,3 +121,13 @@ def test_machine_without_processes_left_still_runs_the_command(
     assert report["status"] == 5
     assert len(report["warnings"]) == 1
     assert "no helper process could be started" in report["warnings"][0]
+
+
+def test_room_that_another_job_sweeps_meanwhile_is_no_trouble(
+    fast_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two jobs of one user sweep the same dead room: for the second it is gone between listing and looking."""
+    vanished = f"{room.PREFIX}{os.geteuid()}-vanished"
+    monkeypatch.setattr(os, "listdir", lambda _path: [vanished])
+
+    assert room.sweep(str(fast_place)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,23 +46,36 @@ def _kills(name: str) -> Callable[[Path], list[str]]:
     return lambda base: kill_violations(BY_NAME[name], base)
 
 
-CASES: dict[str, tuple[Sabotage, Callable[[Path], list[str]]]] = {
-    "no fsync of contents, power loss": (breaking.no_sync_of_contents, _power_loss),
-    "no fsync of names, power loss": (breaking.no_sync_of_names, _power_loss),
-    "no fsync of the folders above, power loss": (breaking.no_sync_above, _power_loss),
-    "no verification, flipped bytes": (breaking.no_verification, _corruption),
-    "rename instead of link, a second producer": (breaking.rename_instead_of_link, _in_store(replacement_violations)),
-    "rename instead of link, a crowd": (breaking.rename_instead_of_link, _in_store(crowd_violations)),
-    "temporary files where readers look, kills": (breaking.temporary_files_where_readers_look, _kills("publish_first")),
-    "no owner check, planted packs": (breaking.no_owner_check, planting_violations),
-    "witness first, kills": (breaking.witness_first, _kills("fill_beside_others")),
+def _crowd(path: Path) -> list[str]:
+    return crowd_violations(path, producers=60)
+
+
+#: What is broken and how it shows: (sabotage, check, words that its finding must have).
+CASES: dict[str, tuple[Sabotage, Callable[[Path], list[str]], str]] = {
+    "no fsync of contents, power loss": (breaking.no_sync_of_contents, _power_loss, "corrupt: "),
+    "no fsync of names, power loss": (breaking.no_sync_of_names, _power_loss, "acknowledged and is gone"),
+    "no fsync of folders above, power loss": (breaking.no_sync_above, _power_loss, "acknowledged and is gone"),
+    "no verification, flipped bytes": (breaking.no_verification, _corruption, "decode accepts it"),
+    "rename for link, second producer": (
+        breaking.rename_instead_of_link,
+        _in_store(replacement_violations),
+        "after producer 2 a reader sees [2]",
+    ),
+    "rename for link, crowd": (breaking.rename_instead_of_link, _in_store(_crowd), "and is now by"),
+    "temporary files where readers look, kills": (
+        breaking.temporary_files_where_readers_look,
+        _kills("publish_first"),
+        "corrupt: torn pack",
+    ),
+    "no owner check, planted packs": (breaking.no_owner_check, planting_violations, "others can write is read"),
+    "witness first, kills": (breaking.witness_first, _kills("fill_beside_others"), "looks finished and has no"),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_sabotage_is_found(case: str, fast_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check is silent on the code as it is, and speaks when its promise is broken."""
-    sabotage, check = CASES[case]
+    sabotage, check, words = CASES[case]
     for name in ("whole", "broken"):
         (fast_place / name).mkdir()
 
@@ -69,11 +83,11 @@ def test_sabotage_is_found(case: str, fast_place: Path, monkeypatch: pytest.Monk
 
     sabotage(monkeypatch)
 
-    assert check(fast_place / "broken") != []
+    assert [text for text in check(fast_place / "broken") if words in text] != []
 
 
 @pytest.mark.root
-@pytest.mark.skipif("os.geteuid() != 0", reason="needs root to become another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_one_lane_for_all_is_found(fast_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one directory for all writers, as raw shared caches have, a stranger's entry is read by everybody."""
     assert stranger_violations(_made(fast_place / "whole")) == []
@@ -88,7 +102,9 @@ def test_missing_fsync_is_found_on_a_real_disk(ext4: Ext4, monkeypatch: pytest.M
     """On a real ext4 image, packs that were named before they were synced come back empty."""
     breaking.no_sync_of_contents(monkeypatch)
 
-    assert image_violations(ext4, [make_entry(number) for number in range(30)]) != []
+    found = image_violations(ext4, [make_entry(number) for number in range(30)])
+
+    assert [text for text in found if "acknowledged and is gone" in text] != []
 
 
 def _made(path: Path) -> Path:

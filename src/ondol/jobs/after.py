@@ -92,6 +92,13 @@ def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Fil
     job.report.publish_seconds = time.monotonic() - started
 
 
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"  # the command removed it
+
+
 def _publish_in_child(
     job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]], report: bounded.Report
 ) -> Any:
@@ -100,7 +107,7 @@ def _publish_in_child(
     from ondol.room import fill
 
     store = open_store(job.settings)
-    origin = publish.provenance(job.env, os.getcwd()) if any(new.values()) else {}
+    origin = publish.provenance(job.env, _directory()) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
     answers = {}
     for tool in job.managed:

@@ -69,8 +69,9 @@ def open_room(base: str, *, keeps_atime: bool) -> Room:
 
 def sweep(base: str) -> int:
     """Remove our own rooms whose jobs are certainly over (SIGKILL, power loss); never a live one or another user's."""
+    ours = f"{PREFIX}{os.geteuid()}-"
     try:
-        names = [name for name in os.listdir(base) if name.startswith(f"{PREFIX}{os.geteuid()}-")]
+        names = [name for name in os.listdir(base) if name.startswith(ours)]
     except OSError:
         return 0
     return sum(files.remove_tree(path) for path in (os.path.join(base, name) for name in names) if _is_over(path))
@@ -79,6 +80,9 @@ def sweep(base: str) -> int:
 def _is_over(path: str) -> bool:
     try:
         status = os.lstat(path)
+    except OSError:
+        return False  # another job swept it at this moment
+    try:
         if status.st_uid != os.geteuid() or os.path.islink(path) or os.path.lexists(os.path.join(path, "kept")):
             return False
         owner = process.Owner.decode(files.read_regular(os.path.join(path, "owner"), 4096)[0])

@@ -70,6 +70,8 @@ def check_name(name: object) -> str:
     for part in parts:
         if part in ("", ".", ".."):
             raise PackError(f"file name {name!r:.80} is not a plain relative path", because="leads elsewhere")
+        if part.isascii() and part.isprintable():
+            continue
         if any(ord(letter) < 32 or 0xD800 <= ord(letter) <= 0xDFFF or ord(letter) == 127 for letter in part):
             raise PackError(f"file name {name!r:.80} is not a plain relative path", because="control characters")
     return name
