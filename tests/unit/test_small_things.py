@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from ondol.cli import run
 from ondol.errors import UsageError
 from ondol.host import bounded, process
 from ondol.light import Record
+from ondol.store import marker
 
 
 @pytest.mark.parametrize(
@@ -173,3 +176,22 @@ def test_process_identity() -> None:
     assert process.certainly_dead(gone)
     assert process.Owner.decode(b"") is None
     assert process.Owner.decode(b"x\ny\nz\nw\n") is None
+
+
+def test_marker_of_a_store_that_names_nobody_needs_the_parser(tmp_path: Path) -> None:
+    """The short way and the long way read the same, and only what we wrote ourselves takes the short one."""
+    marker.create(str(tmp_path), marker.Writers(), shared=False)
+    path = tmp_path / marker.NAME
+    root = os.open(tmp_path, os.O_RDONLY)
+    short = marker.read(root, "x")
+    written = path.read_text()
+    assert written.startswith(marker._BEFORE_ID.decode())
+    assert written.endswith(marker._AFTER_ID.decode())
+    path.write_text(json.dumps(json.loads(written), indent=2))
+    assert marker.read(root, "x") == short
+    path.write_text(written.replace(short.identity, 'a", "writers": {"any": true}, "id": "b'))
+    assert marker.read(root, "x").writers == marker.Writers()  # the last of two keys counts, and it names nobody
+    path.write_text(written.replace('"format": 1', '"format": 9'))
+    with pytest.raises(errors.StoreFormat):
+        marker.read(root, "x")
+    os.close(root)

@@ -6,7 +6,6 @@ Whether a reader believes its list of writers depends on who owns the file: see 
 
 from __future__ import annotations
 
-import json
 import os
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
@@ -17,6 +16,10 @@ NAME = "ondol-store.json"
 LANES = "lanes"
 FORMAT = 1
 _MAX_BYTES = 1 << 16
+#: A store that names nobody, as every user's own: recognised without the JSON parser, which takes longer to import than
+#: all the rest of opening a store, before every job.
+_BEFORE_ID = b'{"format": 1, "id": "'
+_AFTER_ID = b'", "writers": {"uids": [], "groups": [], "any": false}}\n'
 
 
 class Writers(Record):
@@ -67,6 +70,11 @@ def read(root: int, where: str) -> Marker:
             because=f"{NAME}: {error.strerror or error}",
             hint=f"make {where} readable for uid {os.geteuid()} (chmod -R a+rX)",
         )
+    identity = data[len(_BEFORE_ID) : len(data) - len(_AFTER_ID)]
+    if data == _BEFORE_ID + identity + _AFTER_ID and identity.isalnum():
+        return Marker(identity.decode(), Writers(), status.st_uid)
+    import json
+
     try:
         fields = json.loads(data)
         version = fields["format"]
@@ -146,6 +154,8 @@ def _open_to_all(root: int) -> None:
 
 
 def _write_marker(root: int, writers: Writers) -> bool:
+    import json
+
     fields = {
         "format": FORMAT,
         "id": files.random_name(),
@@ -153,7 +163,7 @@ def _write_marker(root: int, writers: Writers) -> bool:
     }
     temporary = f".{NAME}.{files.random_name()}"
     try:
-        files.write_new(temporary, json.dumps(fields, indent=1).encode() + b"\n", 0o644, dir_fd=root, sync=True)
+        files.write_new(temporary, json.dumps(fields).encode() + b"\n", 0o644, dir_fd=root, sync=True)
         created = files.link_new(temporary, root, NAME, root)
     finally:
         files.unlink_quietly(temporary, dir_fd=root)
