@@ -10,7 +10,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from programs import nfs_image
 
 #: Debian package → who needs it.
 PURPOSE = {
@@ -18,7 +22,10 @@ PURPOSE = {
     "e2fsprogs": "power-loss images",
     "python3-dev": "Triton's helper library",
     "git": "provenance of entries",
+    **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
+#: What Debian asks before it starts a service that it has just installed.
+POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def missing() -> list[str]:
@@ -28,7 +35,22 @@ def missing() -> list[str]:
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
     }
-    return [package for package in PURPOSE if not there[package]]
+    absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
+    return [package for package in PURPOSE if package in absent]
+
+
+@contextmanager
+def nothing_starts() -> Iterator[None]:
+    """The NFS server is for the test's machine: installing it must not start one here."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
 
 
 def main() -> int:
@@ -40,14 +62,19 @@ def main() -> int:
             print(f"not here: {package} ({PURPOSE[package]}); the tests that need it are skipped")
         return 0
     print("installing", ", ".join(packages))
+    with nothing_starts():
+        return install(packages)
+
+
+def install(packages: list[str]) -> int:
     quiet = {"stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    if subprocess.run(install, env=env, **quiet).returncode == 0:
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    if subprocess.run(command, env=env, **quiet).returncode == 0:
         return 0
     # A machine whose package lists are missing or old.
     subprocess.run(["apt-get", "update"], env=env, **quiet)
-    return subprocess.run(install, env=env, **quiet).returncode
+    return subprocess.run(command, env=env, **quiet).returncode
 
 
 if __name__ == "__main__":

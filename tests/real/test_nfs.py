@@ -1,0 +1,149 @@
+"""A real NFS 4.2 server and three real kernel clients, with the attribute caches of plain mounts, in a machine of the test's own.
+
+The machine (programs/nfs_image.py) is booted once and runs one scenario (programs/nfs_scenario.py); the tests here judge what it
+says it saw. Where chance had a part, a failure names its seed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from people import ROOT, needs_root
+from programs import nfs_image
+
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.real, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the scenario wrote."""
+    try:
+        answer, console = nfs_image.boot(ROOT, tmp_path_factory.mktemp("nfs"), seconds=350)
+    except nfs_image.CannotHere as reason:
+        pytest.skip(str(reason))
+    assert answer, f"the machine ended without an answer:\n{console[-5000:]}"
+    return json.loads(answer)
+
+
+def told(job: dict[str, Any]) -> tuple[Any, int, int, str]:
+    """(status, hits, compiled, what Ondol said)"""
+    assert job["told"], job
+    return job["status"], job["told"]["hits"], job["told"]["compiled"], job["stderr"]
+
+
+def warnings(job: dict[str, Any]) -> list[str]:
+    return [line for line in job["stderr"].splitlines() if line.startswith("ondol: warning:")]
+
+
+def test_something_else_than_three_nfs_clients_was_tested(said: Any) -> None:
+    """The server itself must have seen three hosts that speak 4.2, and no mount may have a tamed cache."""
+    assert sorted(said["mounts"]) == ["/mnt/one", "/mnt/three", "/mnt/two"]
+    for kind, *options in said["mounts"].values():
+        assert kind == "nfs4"
+        assert {"vers=4.2", "hard"} <= set(options)
+        assert not {"noac", "sync", "lookupcache=none"} & set(options)
+        assert not [option for option in options if option.startswith("ac")], options
+    assert len(said["clients"]) == 3, said["clients"]
+    for name in ("one", "two", "three"):
+        assert any(f"Linux NFSv4.2 {name}" in client for client in said["clients"]), said["clients"]
+    assert json.loads(said["stats"]["stdout"])["file_system"] == "nfs4"
+
+
+def test_two_clients_that_make_a_store_at_once_make_two(said: Any) -> None:
+    """One makes it; the other is told that there is one, or that it lost a race, and changes nothing."""
+    assert sorted(init["status"] for init in said["inits"]) == [0, 3], said["inits"]
+
+
+def test_store_on_nfs_serves_only_the_user_or_client_that_filled_it(said: Any) -> None:
+    assert told(said["cold"]) == (0, 0, 2, "")
+    assert told(said["warm_same_client"]) == (0, 2, 0, "")
+    assert told(said["warm_other_client"]) == (0, 2, 0, "")
+
+
+def test_what_a_client_remembers_breaks_its_job(said: Any) -> None:
+    """A client that has looked may not see what another one adds for a while: that is a miss and nothing else."""
+    assert told(said["one_more"]) == (0, 2, 1, "")
+    status, hits, compiled, stderr = told(said["at_once_on_other_client"])
+    assert (status, hits + compiled, stderr) == (0, 3, "")
+    assert hits >= 2
+
+
+def test_clients_that_race_mix_or_tear_entries(said: Any) -> None:
+    """Two users on two clients publish other bytes for the same kernels at once, some killed on the way: all others end well.
+
+    The stand-in ends with another status as soon as it sees an entry with files of two producers or with half a file.
+    """
+    for number, storm in enumerate(said["storms"]):
+        known = 3 + 8 * number
+        for job in storm["jobs"]:
+            status, hits, compiled, stderr = told(job)
+            assert (status, hits + compiled, stderr) == (0, known + 8, ""), (said["seed"], job)
+        for job in storm["killed"].values():
+            # 0: it was faster than its killer.
+            assert job["status"] in (-9, 0), (said["seed"], job)
+            assert job["stderr"] == "", (said["seed"], job)
+    assert any(job["status"] == -9 for storm in said["storms"] for job in storm["killed"].values())
+
+
+def test_killed_publisher_blocks_its_own_entries(said: Any) -> None:
+    """Killed twice while publishing; what she got out is used, the rest is published by her next job."""
+    there = len(said["storms"][-1]["published"])
+    status, hits, compiled, stderr = told(said["killed_twice"])
+    assert (status, hits + compiled, stderr) == (0, 8, ""), (said["seed"], there)
+
+
+def test_entries_are_lost_or_bad_after_races_and_kills(said: Any) -> None:
+    """A client with an empty cache finds every kernel that a job which ended well has used, and no bad pack."""
+    assert told(said["fresh"]) == (0, len(said["known"]), 0, ""), said["seed"]
+    assert (said["verify"]["status"], said["verify"]["told"]["findings"]) == (0, []), said["seed"]
+    assert said["verify"]["told"]["good"] >= len(said["known"])
+
+
+def test_squashed_root_publishes_for_nobody(said: Any) -> None:
+    """What root writes would belong to `nobody`: the job runs warm, leaves nothing behind, and one warning names the cause."""
+    job = said["squashed_root"]
+    assert told(job)[:3] == (0, len(said["known"]), 1)
+    (warning,) = warnings(job)
+    assert "root_squash" in warning
+    assert job["changed"] == []
+
+
+def test_room_on_nfs_while_tmp_works(said: Any) -> None:
+    job = said["tmpdir_on_nfs"]
+    assert told(job) == (0, 1, 0, "")
+    assert job["told"]["cache"].startswith("/tmp/")
+    assert job["left"] == []
+
+
+def test_stopped_server_hangs_or_fails_jobs(said: Any) -> None:
+    """On a hard mount, which waits for ever: the job waits `--store-timeout`, runs cold, says so once; its status is its own."""
+    assert told(said["no_server"])[:3] == (7, 0, 1)
+    (warning,) = warnings(said["no_server"])
+    assert "running cold" in warning
+
+
+def test_server_that_stops_during_a_job_hangs_or_fails_it(said: Any) -> None:
+    job = said["server_went_meanwhile"]
+    assert told(job)[:3] == (0, len(said["known"]), 1)
+    (warning,) = warnings(job)
+    assert "not everything was published" in warning
+
+
+def test_store_is_lost_after_the_server_came_back(said: Any) -> None:
+    """The same mounts go on as if nothing had happened."""
+    assert told(said["server_came_back"]) == (0, len(said["known"]), 0, "")
+
+
+def test_cleaning_on_nfs_fails_readers_or_takes_others_entries(said: Any) -> None:
+    """gc on one client while a job reads on another, whose cache still names what is gone: misses, no errors."""
+    gc = said["gc"]
+    assert (gc["status"], gc["stderr"]) == (0, "")
+    assert gc["told"]["removed"]
+    assert (gc["left_of_hers"], gc["taken_of_his"]) == ([], [])
+    for name in ("reader_beside_gc", "reader_after_gc"):
+        status, hits, compiled, stderr = told(said[name])
+        assert (status, hits + compiled, stderr) == (0, len(said["known"]), ""), said[name]
+    assert (said["verify_at_end"]["status"], said["verify_at_end"]["told"]["findings"]) == (0, [])
