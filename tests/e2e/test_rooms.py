@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ondol.host import process
+from ondol.host import filesystem, process
 from ondol.room import room
+from ondol_hang import hanging_mount
 from people import Job, Program, needs_root
 
 PRINT = 'echo "$TRITON_CACHE_DIR|$TMPDIR|$ONDOL_ROOM"'
@@ -147,6 +148,36 @@ def test_full_room_fails_the_job(program: Program, store_path: Path, mounted: Pa
     done = program.ondol("run", *options, "--", "echo", "ran")
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert "only partly filled" in done.stderr
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_tmpdir_on_a_dead_server_holds_the_job(store_path: Path, tmp_path: Path, through_a_link: bool) -> None:
+    """Every access to it waits for ever; with a local directory at hand it is never touched."""
+    dead = tmp_path / "dead"
+    with hanging_mount(dead):
+        named = dead / "inside"
+        if through_a_link:
+            (tmp_path / "link").symlink_to("dead")
+            named = tmp_path / "link" / "inside"
+        job = run(store_path, env={"TMPDIR": str(named), "SLURM_TMPDIR": str(named)})
+    assert job.status == 0
+    assert job.stdout.split("|")[2].startswith("/tmp/")
+
+
+def test_file_system_types(tmp_path: Path) -> None:
+    assert filesystem.fs_type("/proc/self") == "proc"
+    (tmp_path / "link").symlink_to("/proc")
+    (tmp_path / "loop").symlink_to("loop")
+    assert filesystem.fs_type(str(tmp_path / "link" / "1" / ".." / "self")) == "proc"
+    assert filesystem.fs_type(str(tmp_path / "loop")) == "unknown"
+    assert filesystem.fs_type(str(tmp_path)) == filesystem.fs_type(str(tmp_path / "not" / "there"))
+    network = {
+        kind: filesystem.is_network(kind)
+        for kind in ("ext4", "nfs4", "lustre", "fuse", "fuse.sshfs", "fuse.fuse-overlayfs")
+    }
+    assert [kind for kind, yes in network.items() if yes] == ["nfs4", "lustre", "fuse", "fuse.sshfs"]
 
 
 def test_room_of_a_killed_job_stays_for_ever(store_path: Path, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from ondol.store import gc_plan
 from ondol.store.api import Stored
 from ondol.store.entry import Address
 
-GOOD, BAD, NETWORK = choose.Tried("", False), choose.Tried("full", False), choose.Tried("", True)
+GOOD, BAD, NETWORK, BAD_NETWORK = "good", "full", "network", "full network"
 
 
-def pick(**tried: choose.Tried) -> choose.Choice:
+def pick(**tried: str) -> choose.Choice:
     offers = [choose.Candidate(f"/{name}", name) for name in tried]
-    return choose.choose(offers, lambda path: tried[path[1:]])
+    return choose.choose(
+        offers, lambda path: "network" in tried[path[1:]], lambda path: "full" if "full" in tried[path[1:]] else ""
+    )
 
 
 def test_first_usable_local_directory() -> None:
@@ -29,6 +31,20 @@ def test_first_usable_local_directory() -> None:
 def test_network_directory_taken_although_another_exists() -> None:
     assert pick(a=NETWORK, b=BAD, c=GOOD).candidate.path == "/c"
     assert pick(a=NETWORK, b=BAD, c=NETWORK).candidate.path == "/a"
+    assert pick(a=BAD_NETWORK, b=BAD, c=NETWORK).candidate.path == "/c"
+
+
+def test_network_directory_is_touched_while_a_local_one_works() -> None:
+    """A dead file server never answers; asking it is asking to hang."""
+    asked: list[str] = []
+
+    def why_not(path: str) -> str:
+        asked.append(path)
+        return ""
+
+    offers = [choose.Candidate("/dead", "TMPDIR"), choose.Candidate("/tmp", "default")]
+    choice = choose.choose(offers, lambda path: path == "/dead", why_not)
+    assert (choice.candidate.path, asked) == ("/tmp", ["/tmp"])
 
 
 def test_nothing_usable_names_every_reason() -> None:

@@ -7,63 +7,68 @@ import os
 
 from ondol.host import files
 
-#: Types whose latency, locking or visibility makes them wrong for a private working directory.
-NETWORK = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "lustre",
-        "gpfs",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "ceph",
-        "glusterfs",
-        "beegfs",
-        "beegfs_nodev",
-        "panfs",
-        "afs",
-        "pvfs2",
-        "orangefs",
-        "wekafs",
-        "9p",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.ceph",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "fuse.juicefs",
-        "fuse.cvmfs2",
-    ]
+#: Types whose latency, locking or visibility makes them wrong for a private working directory. FUSE is judged apart.
+_NETWORK = frozenset(
+    (
+        *("nfs", "nfs4", "lustre", "gpfs", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "beegfs", "beegfs_nodev"),
+        *("panfs", "afs", "pvfs2", "orangefs", "wekafs", "9p", "autofs"),
+    )
 )
-
-
-def fs_type(path: str) -> str:
-    """The file-system type as the kernel names it, or `unknown` (no /proc, hidden mounts)."""
-    try:
-        device = os.stat(path).st_dev
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-            mounts = table.readlines()
-    except OSError:
-        return "unknown"
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    best, best_length = "unknown", -1
-    real = os.path.realpath(path)
-    for line in mounts:
-        fields, _, rest = line.partition(" - ")
-        _, _, number, _, where = fields.split(" ")[:5]
-        kind = rest.split(" ", 1)[0]
-        if number == wanted:
-            return kind
-        # btrfs subvolumes have device numbers that are not in the table: the longest mount point above decides.
-        where = where.replace("\\040", " ")
-        if (real == where or real.startswith(where.rstrip("/") + "/")) and len(where) > best_length:
-            best, best_length = kind, len(where)
-    return best
+#: What containers without root stand on: a local disk behind a FUSE server of the same machine.
+_LOCAL_FUSE = frozenset(("fuse.fuse-overlayfs", "fuse.lxcfs"))
+_MAX_LINKS = 40
 
 
 def is_network(kind: str) -> bool:
-    return kind in NETWORK
+    if kind == "fuse" or kind.startswith("fuse."):
+        return kind not in _LOCAL_FUSE
+    return kind in _NETWORK
+
+
+def fs_type(path: str) -> str:
+    """The file-system type as the kernel names it, or `unknown` (no /proc, relative path).
+
+    Found without touching anything on a network file system: a dead server would hold us for ever. Links are followed
+    by hand, one component at a time, and only on file systems that answer.
+    """
+    mounts = _mounts()
+    here, pending, links = "/", [part for part in path.split("/") if part], 0
+    while pending and not is_network(_mount_type(mounts, here)):
+        part = pending.pop(0)
+        if part in (".", ".."):
+            here = os.path.dirname(here) if part == ".." else here
+            continue
+        here = os.path.join(here, part)
+        if is_network(_mount_type(mounts, here)):
+            break
+        try:
+            target = os.readlink(here)
+        except OSError:
+            continue  # not a link
+        links += 1
+        if links > _MAX_LINKS:
+            return "unknown"
+        here = "/" if target.startswith("/") else os.path.dirname(here)
+        pending = [word for word in target.split("/") if word] + pending
+    return _mount_type(mounts, here)
+
+
+def _mounts() -> dict[str, str]:
+    """Mount point → type; of several mounts on one point the last, which hides the others."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+            rows = [line.partition(" - ") for line in table]
+    except OSError:
+        return {}
+    return {fields.split(" ")[4].replace("\\040", " "): rest.split(" ", 1)[0] for fields, _, rest in rows}
+
+
+def _mount_type(mounts: dict[str, str], path: str) -> str:
+    while path not in mounts:
+        if path in ("/", ""):
+            return "unknown"
+        path = os.path.dirname(path)
+    return mounts[path]
 
 
 class Usable:

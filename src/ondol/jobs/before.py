@@ -31,13 +31,15 @@ def prepare(job: Context, tools: list[Tool], *, asked: bool) -> None:
 def _open_room(job: Context) -> None:
     probes: dict[str, filesystem.Usable] = {}
 
-    def attempt(path: str) -> choose.Tried:
-        probes[path] = usable = filesystem.try_directory(path)
-        network = not usable.why_not and filesystem.is_network(filesystem.fs_type(path))
-        return choose.Tried(usable.why_not, network)
+    def why_not(path: str) -> str:
+        probes[path] = filesystem.try_directory(path)
+        return probes[path].why_not
+
+    def is_network(path: str) -> bool:
+        return filesystem.is_network(filesystem.fs_type(path))
 
     try:
-        choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), attempt)
+        choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), is_network, why_not)
         base = choice.candidate.path
         for passed, why in choice.passed:
             if passed.source == "--room-dir":

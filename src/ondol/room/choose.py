@@ -14,11 +14,6 @@ class Candidate(Record):
     source: str
 
 
-class Tried(Record):
-    why_not: str
-    network: bool
-
-
 class Choice(Record):
     candidate: Candidate
     #: Those before it and why they were passed over.
@@ -39,27 +34,29 @@ def candidates(configured: str, env: Mapping[str, str]) -> list[Candidate]:
     return result
 
 
-def choose(offers: Iterable[Candidate], attempt: Callable[[str], Tried]) -> Choice:
-    """The first local one that works; if none is local, the first that works at all."""
+def choose(offers: Iterable[Candidate], is_network: Callable[[str], bool], why_not: Callable[[str], str]) -> Choice:
+    """The first local one that works; if none is local, the first that works at all.
+
+    `why_not` tries a directory for real; it is not asked about one on a network before all local ones have failed,
+    because a dead server never answers.
+    """
     passed: list[tuple[Candidate, str]] = []
-    fallback: Candidate | None = None
+    distant: list[Candidate] = []
     for offer in offers:
         if not offer.path.startswith("/"):
             passed.append((offer, "not an absolute path"))
-            continue
-        tried = attempt(offer.path)
-        if tried.why_not:
-            passed.append((offer, tried.why_not))
-        elif tried.network:
-            fallback = fallback or offer
-            passed.append((offer, "on a network file system"))
+        elif is_network(offer.path):
+            distant.append(offer)
+        elif reason := why_not(offer.path):
+            passed.append((offer, reason))
         else:
+            return Choice(offer, (*passed, *((other, "on a network file system") for other in distant)))
+    for offer in distant:
+        if not (reason := why_not(offer.path)):
             return Choice(offer, tuple(passed))
-    if fallback:
-        return Choice(fallback, tuple((offer, why) for offer, why in passed if offer != fallback))
-    reasons = "; ".join(f"{offer.path}: {why}" for offer, why in passed)
+        passed.append((offer, reason))
     raise RoomError(
         "no directory on this machine can hold a room",
-        because=reasons,
+        because="; ".join(f"{offer.path}: {why}" for offer, why in passed),
         hint="name a writable, executable directory with --room-dir",
     )
