@@ -36,6 +36,8 @@ else:
                 setattr(cls, name, property(itemgetter(position)))
 
         def __new__(cls, *values, **named):
+            if not named and len(values) == len(cls._fields):
+                return tuple.__new__(cls, values)
             if len(values) < len(cls._fields):
                 try:
                     rest = cls._fields[len(values) :]

@@ -87,6 +87,8 @@ def _read_all(fd: int, size: int) -> bytes:
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
+    if len(view) <= _CHUNK:
+        view = view[os.write(fd, view) :]
     while view:
         view = view[os.write(fd, view[:_CHUNK]) :]
 

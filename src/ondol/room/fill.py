@@ -142,25 +142,23 @@ def unpack(
     aside = os.path.join(stage, files.random_name())
     names = tuple(name for name, _, _ in contents)
     witness = tool.witness(names)
+    # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
+    ordered = sorted(contents, key=lambda item: item[0] == witness)
+    folder = os.path.join(cache_dir, tool.folder(entry.address.key))
     os.mkdir(aside, 0o755)
     try:
-        # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
-        ordered = sorted(contents, key=lambda item: item[0] == witness)
-        for name, data, mode in ordered:
-            _write(aside, name, data, mode, is_witness=name == witness)
-        folder = os.path.join(cache_dir, tool.folder(entry.address.key))
+        inode = _write_files(aside, ordered)
         _move_in(aside, folder, [name for name, _, _ in ordered])
     except BaseException:
         files.remove_tree(aside)
         raise
-    path = os.path.join(folder, witness)
     address = entry.address
     return Filled(
         address.scope,
         address.fingerprint,
         address.key,
-        path,
-        os.stat(path).st_ino,
+        os.path.join(folder, witness),
+        inode,
         names,
         entry.title,
         entry.seconds,
@@ -168,16 +166,32 @@ def unpack(
     )
 
 
-def _write(aside: str, name: str, data: bytes | memoryview, mode: int, *, is_witness: bool) -> None:
-    path = os.path.join(aside, name)
-    if "/" in name:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, files.CREATE, mode)
+def _write_files(aside: str, ordered: Sequence[tuple[str, bytes | memoryview, int]]) -> int:
+    """Write the files below a fresh directory, the witness last; returns the witness' inode."""
+    # Relative to a descriptor: for eight files an entry, walking the room's long path is a tenth of the work.
+    here = files.open_dir(aside)
+    try:
+        for name, data, mode in ordered[:-1]:
+            if "/" in name:
+                os.makedirs(os.path.join(aside, os.path.dirname(name)), exist_ok=True)
+            fd = os.open(name, files.CREATE, mode, dir_fd=here)
+            try:
+                files.write_all(fd, data)
+            finally:
+                os.close(fd)
+        return _write_witness(here, *ordered[-1])
+    finally:
+        os.close(here)
+
+
+def _write_witness(here: int, name: str, data: bytes | memoryview, mode: int) -> int:
+    fd = os.open(name, files.CREATE, mode, dir_fd=here)
     try:
         files.write_all(fd, data)
-        if is_witness:
-            # Access time 0: with relatime, any read will move it.
-            os.utime(fd, ns=(0, os.fstat(fd).st_mtime_ns))
+        status = os.fstat(fd)
+        # Access time 0: with relatime, any read will move it.
+        os.utime(fd, ns=(0, status.st_mtime_ns))
+        return status.st_ino
     finally:
         os.close(fd)
 
