@@ -30,6 +30,11 @@ PURE = [
     "room/choose.py",
     "room/select.py",
     "words.py",
+    "fleet/model.py",
+    "fleet/schedule.py",
+    "fleet/verdict.py",
+    "fleet/quarantine.py",
+    "fleet/causes.py",
 ]
 ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
 
