@@ -77,6 +77,8 @@ class Policy:
     judge: bool = True
     #: Judging stops when this many failures were confirmed and none was overturned: the suite is simply red.
     judge_limit: int = 20
+    #: A flaky item counts as failed.
+    flaky_fails: bool = False
 
 
 @dataclass
@@ -112,7 +114,10 @@ def judge(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> A
     """Decide after the last of `attempts`."""
     last = attempts[-1]
     if last.good:
-        return _good_end(attempts)
+        final = _good_end(attempts)
+        if final.flaky and policy.flaky_fails:
+            return Final(Verdict.FAILED, flaky=True, why=f"flaky: {final.why}")
+        return final
     if last.cause is Cause.INTERRUPTED or last.outcome.incomplete:
         return Final(last.outcome, why=last.reason)
     again = _again(attempts, policy, record)

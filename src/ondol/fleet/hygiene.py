@@ -1,0 +1,215 @@
+"""What an item left behind in a warm worker: found after every item, for less than a millisecond, and named.
+
+Every check compares two cheap snapshots. What a wider fixture (class, module, session) set up during the item is its
+own business and not dirt: the worker says so by `wide=True`, and the difference becomes the new normal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from ondol.host import proctree
+
+#: Growth of one item that is worth a word.
+RSS_LIMIT = 512 << 20
+DEVICE_LIMIT = 256 << 20
+#: Set by pytest itself around every phase.
+IGNORED_ENV = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
+#: Opened once by runtimes and kept on purpose.
+IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/nvidia", "/dev/dri", "/dev/kfd", "anon_inode:")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Dirt:
+    """One thing left behind."""
+
+    kind: str
+    what: str
+
+
+@dataclass
+class Snapshot:
+    """The process at one moment."""
+
+    fds: frozenset[str]
+    threads: frozenset[int]
+    children: frozenset[int]
+    env: dict[str, str]
+    cwd: str
+    path: tuple[str, ...]
+    handlers: tuple[Any, ...]
+    rss: int
+    device_memory: int
+
+
+def take() -> Snapshot:
+    return Snapshot(
+        fds=frozenset(os.listdir("/proc/self/fd")),
+        threads=frozenset(t.ident or 0 for t in threading.enumerate()),
+        children=frozenset(proctree.children(os.getpid())),
+        env=dict(os.environ),
+        cwd=_cwd(),
+        path=tuple(sys.path),
+        handlers=tuple(signal.getsignal(n) for n in range(1, 32)),
+        rss=_rss(),
+        device_memory=_device_memory(),
+    )
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "(deleted)"
+
+
+def _rss() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE
+
+
+def _device_memory() -> int:
+    """What torch holds on the device; a counter of its own, so asking costs nothing and initialises nothing."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    try:
+        return int(cuda.memory_allocated()) if cuda is not None and cuda.is_initialized() else 0
+    except Exception:
+        return 0  # a poisoned context answers with an error; the device check says so
+
+
+class _PhdrInfo(ctypes.Structure):
+    _fields_ = (
+        ("addr", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("phdr", ctypes.c_void_p),
+        ("phnum", ctypes.c_uint16),
+        ("adds", ctypes.c_ulonglong),
+        ("subs", ctypes.c_ulonglong),
+    )
+
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_PhdrInfo), ctypes.c_size_t, ctypes.c_void_p)
+
+
+def loaded_libraries_counter() -> tuple[int, int]:
+    """How often the loader mapped and unmapped something; equal means that nothing was loaded since."""
+    seen = [0, 0]
+
+    def first(info: Any, _size: int, _data: Any) -> int:
+        seen[0], seen[1] = info.contents.adds, info.contents.subs
+        return 1
+
+    ctypes.CDLL(None).dl_iterate_phdr(_CALLBACK(first), None)
+    return seen[0], seen[1]
+
+
+@dataclass
+class Libraries:
+    """Mapped libraries whose file has been replaced or deleted: a later `dlopen` of that path gets the old code."""
+
+    counter: tuple[int, int] = (-1, -1)
+    mapped: dict[str, tuple[int, int]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    def stale(self) -> list[str]:
+        counter = loaded_libraries_counter()
+        if counter != self.counter:
+            self.counter = counter
+            self.mapped = _mapped_outside_the_system()
+        found = [path for path, identity in self.mapped.items() if path not in self.told and _replaced(path, identity)]
+        self.told.update(found)
+        return found
+
+
+def _mapped_outside_the_system() -> dict[str, tuple[int, int]]:
+    system = ("/usr/", "/lib", sys.prefix, sys.base_prefix, "/dev/", "/memfd:", "/SYSV")
+    found: dict[str, tuple[int, int]] = {}
+    with open("/proc/self/maps") as file:
+        for line in file:
+            fields = line.split(maxsplit=5)
+            if len(fields) < 6 or "x" not in fields[1] or not fields[5].startswith("/"):
+                continue
+            path = fields[5].rstrip("\n").removesuffix(" (deleted)")
+            if not path.startswith(system):
+                major, minor = (int(part, 16) for part in fields[3].split(":"))
+                found[path] = (os.makedev(major, minor), int(fields[4]))
+    return found
+
+
+def _replaced(path: str, identity: tuple[int, int]) -> bool:
+    try:
+        now = os.stat(path)
+    except OSError:
+        return True
+    # Overlay and some network file systems show another device number in maps than in stat: the inode decides there.
+    return now.st_ino != identity[1]
+
+
+def compare(before: Snapshot, after: Snapshot, *, wide: bool) -> list[Dirt]:
+    """What is there now that was not there before; `wide` excuses what a wider fixture may have made."""
+    dirt: list[Dirt] = []
+    if not wide:
+        dirt += _new_fds(before, after)
+        dirt += [Dirt("thread", name) for name in _thread_names(after.threads - before.threads)]
+        dirt += [Dirt("child", proctree.describe(p)) for p in after.children - before.children if proctree.alive(p)]
+        dirt += _changed_env(before.env, after.env)
+        dirt += _handlers(before.handlers, after.handlers)
+        if after.path != before.path:
+            gone = [p for p in before.path if p not in after.path]
+            new = [p for p in after.path if p not in before.path]
+            dirt.append(Dirt("sys.path", f"added {new}, removed {gone}"))
+        if after.rss - before.rss > RSS_LIMIT:
+            dirt.append(Dirt("memory", f"resident memory grew by {(after.rss - before.rss) >> 20} MiB"))
+        if after.device_memory - before.device_memory > DEVICE_LIMIT:
+            dirt.append(Dirt("device memory", f"grew by {(after.device_memory - before.device_memory) >> 20} MiB"))
+    if after.cwd != before.cwd:
+        dirt.append(Dirt("cwd", f"{before.cwd} → {after.cwd}"))
+    return dirt
+
+
+def _new_fds(before: Snapshot, after: Snapshot) -> list[Dirt]:
+    found = []
+    for number in sorted(after.fds - before.fds, key=int):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue  # the listing's own descriptor
+        if not target.startswith(IGNORED_FILES):
+            found.append(Dirt("descriptor", f"{number} → {target}"))
+    lost = {number for number in before.fds - after.fds if int(number) <= 2}
+    return found + [Dirt("descriptor", f"closed standard descriptor {number}") for number in sorted(lost)]
+
+
+def _thread_names(idents: frozenset[int]) -> list[str]:
+    return [t.name for t in threading.enumerate() if t.ident in idents]
+
+
+def _changed_env(before: dict[str, str], after: dict[str, str]) -> list[Dirt]:
+    if before == after:
+        return []
+    names = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)} - IGNORED_ENV
+    return [Dirt("environment", name) for name in sorted(names)]
+
+
+def _handlers(before: tuple[Any, ...], after: tuple[Any, ...]) -> list[Dirt]:
+    changed = [n for n, (a, b) in enumerate(zip(before, after, strict=True), start=1) if a is not b and a != b]
+    return [Dirt("signal handler", signal.Signals(n).name) for n in changed]
+
+
+def mend(before: Snapshot, tmpdir: str) -> list[Dirt]:
+    """Put back what the next item cannot live without: a working directory and a TMPDIR."""
+    found: list[Dirt] = []
+    if not os.path.isdir(tmpdir):
+        os.makedirs(tmpdir, mode=0o700, exist_ok=True)
+        found.append(Dirt("tmpdir", f"{tmpdir} was deleted; made again"))
+    if _cwd() != before.cwd and os.path.isdir(before.cwd):
+        os.chdir(before.cwd)
+    return found
