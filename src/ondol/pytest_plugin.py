@@ -26,7 +26,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ondol", "ondol: warm, supervised workers on devices")
     for option in OPTIONS:
         group.addoption(f"--ondol-{option.name}", dest=destination(option), help=option.help, **option.kwargs)
-    group.addoption("--ondol-collection-fault", action="append", default=[], dest="ondol_collection_fault", help="used by `ondol test`")
+    group.addoption(
+        "--ondol-collection-fault",
+        action="append",
+        default=[],
+        dest="ondol_collection_fault",
+        help="used by `ondol test`",
+    )
     parser.addini("ondol_devices", "the default of --ondol-devices; empty = this plugin does nothing", default="")
 
 
@@ -39,6 +45,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Before any conftest imports torch: pools that take every core make every worker slow."""
+    spawned.obey_the_front()
     spec = wanted(early_config)
     if not spec or spawned.is_spawned():
         return
@@ -135,7 +142,8 @@ class Runner:
         self.journal.close()
 
     def pytest_report_header(self) -> str:
-        return f"ondol: {len(self.fleet.devices)} x {self.fleet.devices[0].kind} ({self.fleet.how}), journal {self.journal.path}"
+        kind = self.fleet.devices[0].kind
+        return f"ondol: {len(self.fleet.devices)} x {kind} ({self.fleet.how}), journal {self.journal.path}"
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.ended is not None:

@@ -1,7 +1,8 @@
 """The agent: owns the workers of one host. It obeys the controller, enforces deadlines, and never runs user code.
 
 It stands between the controller, which runs the user's hooks and may be slow or die, and the workers, which run the
-user's tests and may do anything. When the controller goes away, the agent ends every process of the run and then itself.
+user's tests and may do anything. When the controller goes away, the agent ends every process of the run and then
+itself.
 """
 
 from __future__ import annotations
@@ -412,7 +413,12 @@ class Agent:
         berth = self.berths[keeper.place.slot]
         berth.lost = True
         if keeper.current is not None:
-            how = {"how": "device-lost", "reason": f"not ended by SIGKILL: {what}", "dump": keeper.dumped(), "warm": True}
+            how = {
+                "how": "device-lost",
+                "reason": f"not ended by SIGKILL: {what}",
+                "dump": keeper.dumped(),
+                "warm": True,
+            }
             self._ended(berth, keeper, keeper.current, how)
         self._forget(berth, keeper)
         self.tell({"e": "unreapable", "slot": berth.name, "why": what})
@@ -447,5 +453,7 @@ def say_status(status: int, maxrss: int = 0) -> str:
     number = os.WTERMSIG(status)
     text = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else f"killed by signal {number}"
     if number == signal.SIGKILL:
-        text += f", not by us; the kernel's out-of-memory killer does that (it had {maxrss >> 10} MiB resident at its peak)"
+        text += (
+            f", not by us; the kernel's out-of-memory killer does that (it had {maxrss >> 10} MiB resident at its peak)"
+        )
     return text

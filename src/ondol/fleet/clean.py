@@ -1,7 +1,7 @@
 """May this process be forked into workers? Only if a child could do everything that a new process could.
 
-The OpenBLAS pool that torch starts survives a fork; Python threads and device contexts do not. So the evidence is: Python
-threads, open device files, an initialised device runtime. The number of kernel threads alone says nothing.
+The OpenBLAS pool that torch starts survives a fork; Python threads and device contexts do not. So the evidence is:
+Python threads, open device files, an initialised device runtime. The number of kernel threads alone says nothing.
 """
 
 from __future__ import annotations

@@ -409,7 +409,9 @@ class Controller:
 
     def _condemn(self, condemned: list[tuple[str, str]]) -> None:
         for device, why in condemned:
-            self.journal.write({"e": "quarantine", "device": device, "why": why, "items": self.ledger.witnesses(device)})
+            self.journal.write(
+                {"e": "quarantine", "device": device, "why": why, "items": self.ledger.witnesses(device)}
+            )
             self.show.note(f"device {device} is set aside: {why}")
             actions = self.scheduler.device_lost(device)
             for state in self.scheduler.slots.values():

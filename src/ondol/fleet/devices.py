@@ -1,7 +1,7 @@
 """Which devices a run uses, and how one worker is shown only its own.
 
-A list that was already narrowed (`CUDA_VISIBLE_DEVICES=4,5` from Slurm or a colleague) is composed with: device 1 of such
-a run is the machine's device 5, and that is what the worker's variable says.
+A list that was already narrowed (`CUDA_VISIBLE_DEVICES=4,5` from Slurm or a colleague) is composed with: device 1 of
+such a run is the machine's device 5, and that is what the worker's variable says.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def _auto(env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
     if vendor:
         return _of_kind(vendor, None, env, extra)
     count = max(1, (os.cpu_count() or 2) // 2)
-    return Fleet([Device(f"cpu{n}", "cpu", str(n)) for n in range(count)], f"no accelerator found: {count} cpu slots", extra)
+    return Fleet(
+        [Device(f"cpu{n}", "cpu", str(n)) for n in range(count)], f"no accelerator found: {count} cpu slots", extra
+    )
 
 
 def _vendor_here(env: Mapping[str, str]) -> str | None:
@@ -198,5 +200,3 @@ def parse_memory(text: str | int) -> int:
         raise UsageError(f"cannot read {text!r} as an amount of memory", hint='memory="20GiB"')
     power = " KMGT".index(match[2].upper() or " ")
     return int(float(match[1]) * (1024 if match[3] or not match[2] else 1000) ** power)
-
-

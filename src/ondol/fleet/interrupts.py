@@ -47,4 +47,3 @@ class Interrupts:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         os.close(self._read)
         os.close(self._write)
-

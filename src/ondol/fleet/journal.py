@@ -1,7 +1,8 @@
-"""The journal of a run: one JSON line per event, written before anything is shown. Everything else is a rendering of it.
+"""The journal of a run: one JSON line per event, written before anything is shown. Everything else is a rendering of
+it.
 
-Each line is one `write` to a file opened for appending, so a SIGKILL at any point leaves whole lines and at most one torn
-one at the end, which reading skips.
+Each line is one `write` to a file opened for appending, so a SIGKILL at any point leaves whole lines and at most one
+torn one at the end, which reading skips.
 """
 
 from __future__ import annotations

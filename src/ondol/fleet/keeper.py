@@ -1,8 +1,8 @@
 """One worker as the agent sees it: its process, its deadlines, what it printed, and how it is ended.
 
-The ladder, for a worker that does not come back: stacks of every Python thread of it and of its descendants, one process
-at a time; native stacks when a debugger is there; TERM; grace; KILL of everything below it; and then waiting until the
-kernel has really let go, because a device is held until then.
+The ladder, for a worker that does not come back: stacks of every Python thread of it and of its descendants, one
+process at a time; native stacks when a debugger is there; TERM; grace; KILL of everything below it; and then waiting
+until the kernel has really let go, because a device is held until then.
 """
 
 from __future__ import annotations
@@ -179,7 +179,12 @@ class Keeper:
         ladder = self.ladder
         if ladder is None or now < ladder.at:
             return
-        step = {"dump": self._climb_dump, "native": self._climb_native, "term": self._climb_term, "kill": self._climb_kill}
+        step = {
+            "dump": self._climb_dump,
+            "native": self._climb_native,
+            "term": self._climb_term,
+            "kill": self._climb_kill,
+        }
         if ladder.stage in step:
             step[ladder.stage](ladder, now)
         elif ladder.stage == "reap":

@@ -87,7 +87,13 @@ class SpawnLauncher:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         dump = _dump_file()
-        start = {"channel": theirs.fileno(), "dump": dump, "token": token.hex(), "place": asdict(place), "parent": os.getpid()}
+        start = {
+            "channel": theirs.fileno(),
+            "dump": dump,
+            "token": token.hex(),
+            "place": asdict(place),
+            "parent": os.getpid(),
+        }
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, WORKER_ENV: json.dumps(start)}
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *self._arguments],

@@ -57,7 +57,7 @@ class Link:
         except ChildProcessError:
             how = "gone"
         # Its orphans are ours now. Children that the controller had before, or started since, are the user's.
-        strays = {p for p in proctree.children(os.getpid()) if p not in self._before and not _is_ours_by_exec(p)}
+        strays = {p for p in proctree.children(os.getpid()) if p not in self._before and not _in_our_group(p)}
         killing.kill_all({*strays, *(d for p in strays for d in proctree.descendants(p))}, os.getpid())
         for pid in strays:
             try:
@@ -67,8 +67,8 @@ class Link:
         return how
 
 
-def _is_ours_by_exec(pid: int) -> bool:
-    """A process that the controller itself started by exec has it as its first parent; an orphan has a dead one's group."""
+def _in_our_group(pid: int) -> bool:
+    """What the controller started itself is in its own process group; workers and their children never are."""
     try:
         return os.getpgid(pid) == os.getpgid(0)
     except ProcessLookupError:

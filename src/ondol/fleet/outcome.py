@@ -1,4 +1,4 @@
-"""From what a worker reported about one attempt to that attempt's outcome. Pure: reports are plain dictionaries here."""
+"""From what a worker reported about one attempt to that attempt's outcome. Pure: reports are dictionaries here."""
 
 from __future__ import annotations
 
@@ -75,26 +75,28 @@ _BY_ENDING = {
 
 def attempt_of(gathered: Gathered, *, dirt_fails: bool = False) -> Attempt:
     """The attempt as judging sees it."""
+    outcome, cause, reason = _judge_ending(gathered, dirt_fails)
+    return Attempt(outcome, cause, gathered.warm, gathered.device, reason)
+
+
+def _judge_ending(gathered: Gathered, dirt_fails: bool) -> tuple[Verdict, Cause, str]:
     ending = gathered.ending
     how = ending["how"]
-    place = {"warm": gathered.warm, "device": gathered.device}
     if how in _BY_ENDING:
-        verdict, cause = _BY_ENDING[how]
         reason = ending.get("reason") or ("interrupted while it ran" if how == "interrupted" else how)
-        return Attempt(verdict, cause, reason=reason, **place)
+        return *_BY_ENDING[how], reason
     verdict = of_reports(gathered.reports)
     if ending.get("escaped"):
-        return Attempt(Verdict.ERROR, Cause.FAILED, reason=f"escaped pytest: {ending['escaped']}", **place)
+        return Verdict.ERROR, Cause.FAILED, f"escaped pytest: {ending['escaped']}"
     if ending.get("poison"):
         # Also when it passed: its kernel failed after the item had looked.
-        bad = verdict if verdict.bad else Verdict.ERROR
-        return Attempt(bad, Cause.DEVICE, reason=f"left the device unusable: {ending['poison']}", **place)
+        return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending['poison']}"
     if verdict.bad:
-        return Attempt(verdict, cause_of(gathered.text), reason=_first_line(gathered.text), **place)
+        return verdict, cause_of(gathered.text), _first_line(gathered.text)
     if dirt_fails and ending.get("dirt"):
         kinds = ", ".join(f"{kind}: {what}" for kind, what in ending["dirt"])
-        return Attempt(Verdict.ERROR, Cause.FAILED, reason=f"left dirt behind ({kinds})", **place)
-    return Attempt(verdict, **place)
+        return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
+    return verdict, Cause.NONE, ""
 
 
 def _first_line(text: str) -> str:

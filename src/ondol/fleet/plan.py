@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def make_plan(
                 estimate=history.get(item.nodeid),
                 devices=int(wishes.get("devices", 1)),
                 group=str(wishes.get("group", "")) or _xdist_group(item),
-                memory=parse_memory(wishes.get("memory") or 0),  # type: ignore[arg-type]
+                memory=parse_memory(wishes.get("memory") or 0),
                 isolate=isolate or bool(wishes.get("isolate")),
                 after=after,
             )
@@ -52,15 +53,18 @@ def make_plan(
     return plan
 
 
-def _wishes(item: pytest.Item) -> dict[str, object]:
+def _wishes(item: pytest.Item) -> dict[str, Any]:
     """The marker's arguments; the nearest one wins."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     for marker in item.iter_markers("ondol"):
         unknown = set(marker.kwargs) - _KNOWN
         if unknown or marker.args:
-            raise UsageError(f"{item.nodeid}: mark.ondol takes {', '.join(sorted(_KNOWN))} by name", because=f"{unknown or marker.args}")
+            raise UsageError(
+                f"{item.nodeid}: mark.ondol takes {', '.join(sorted(_KNOWN))} by name",
+                because=f"{unknown or marker.args}",
+            )
         found = {**marker.kwargs, **found}
-    if int(found.get("devices", 1)) < 1:  # type: ignore[call-overload]
+    if int(found.get("devices", 1)) < 1:
         raise UsageError(f"{item.nodeid}: mark.ondol(devices=…) must be at least 1")
     return found
 
@@ -73,10 +77,10 @@ def _xdist_group(item: pytest.Item) -> str:
     return str(marker.args[0] if marker.args else marker.kwargs.get("name", ""))
 
 
-def _deadline(item: pytest.Item, wishes: dict[str, object], default: float, grace: float) -> float:
+def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: float) -> float:
     own = wishes.get("timeout")
     if own is not None:
-        return float(own)  # type: ignore[arg-type]
+        return float(own)
     marker = item.get_closest_marker("timeout")
     if marker is None:
         return default

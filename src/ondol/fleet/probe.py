@@ -24,7 +24,7 @@ class Probe:
 
     @classmethod
     def start(cls, message: Message, now: float) -> Probe:
-        output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the probe
+        output = tempfile.TemporaryFile()
         try:
             process = subprocess.Popen(
                 message["command"],

@@ -1,8 +1,8 @@
 """Everything that leans on pytest's insides, in one place, so that a new pytest breaks one file.
 
-A worker is a fork of a collected session. What must change in the fork: the capture files (their offsets are shared with
-every other fork), the terminal reporter (it would print), the temporary directory factory (names would collide), and the
-exit handlers (they belong to the process that registered them).
+A worker is a fork of a collected session. What must change in the fork: the capture files (their offsets are shared
+with every other fork), the terminal reporter (it would print), the temporary directory factory (names would collide),
+and the exit handlers (they belong to the process that registered them).
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 from _pytest.capture import CaptureManager
 from _pytest.runner import CallInfo
+
+
+#: Rides along with a serialised report.
+SUBTESTS = "ondol_failed_subtests"
 
 
 class QuietReporter:
@@ -116,18 +120,34 @@ def save_coverage(config: pytest.Config) -> None:
 
 def report_to_wire(config: pytest.Config, report: pytest.TestReport) -> dict[str, Any]:
     data: dict[str, Any] = config.hook.pytest_report_to_serializable(config=config, report=report)
+    counts = _failed_subtests(config)
+    if counts:
+        data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
     return data
 
 
 def report_from_wire(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
     """JSON has no tuples; reporters look at some of these with isinstance."""
+    data = dict(data)
+    subtests = data.pop(SUBTESTS, 0)
     for name in ("longrepr", "location"):
         if isinstance(data.get(name), list):
             data[name] = tuple(data[name])
     for name in ("sections", "user_properties"):
         data[name] = [tuple(pair) for pair in data.get(name, [])]
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+    if subtests:
+        _failed_subtests(config)[getattr(report, "id", report.nodeid)] = subtests
     return report
+
+
+def _failed_subtests(config: pytest.Config) -> Any:
+    """Where pytest ≥ 9 counts failed subtests: it fails their test by that count, wherever it reports."""
+    try:
+        from _pytest.subtests import failed_subtests_key
+    except ImportError:
+        return {}
+    return config.stash.get(failed_subtests_key, {})
 
 
 def warning_to_wire(message: warnings.WarningMessage, when: str, nodeid: str, location: Any) -> dict[str, Any]:

@@ -264,6 +264,8 @@ class Scheduler:
     def _feed(self, state: SlotState, may_steal: bool) -> list[Action]:
         actions: list[Action] = []
         while self._may_be_fed(state):
+            if self.retries_first:
+                self._take_again(state)
             if not state.todo and not self._refill(state):
                 if may_steal and state.free:
                     actions += self._steal(state)
@@ -323,8 +325,6 @@ class Scheduler:
     def _refill(self, state: SlotState) -> bool:
         """Take the next unit of the pool, or one repeated work."""
         device = state.slot.device
-        if self.retries_first and self._take_again(state):
-            return True
         for unit in self.pool:
             if all(self._suits(work, device) for work in unit) and not self._group_elsewhere(unit[0], state):
                 self.pool.remove(unit)
@@ -337,7 +337,7 @@ class Scheduler:
         for work in self.again:
             if self._suits(work, state.slot.device) and not self._blocked(work, state):
                 self.again.remove(work)
-                state.todo = [work]
+                state.todo.insert(0, work)
                 return True
         return False
 

@@ -210,7 +210,9 @@ class Worker:
         if before is None:
             return []
         dirt = hygiene.compare(before, hygiene.take(), wide=self.wide)
-        dirt += [hygiene.Dirt("stale library", f"{path} was replaced under a mapping") for path in self._libraries.stale()]
+        dirt += [
+            hygiene.Dirt("stale library", f"{path} was replaced under a mapping") for path in self._libraries.stale()
+        ]
         return dirt + hygiene.mend(before, self.place.tmpdir)
 
     def _device_fault(self, item: pytest.Item) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 _CUDA_NAMES = {
@@ -80,14 +81,14 @@ def probe_cuda() -> str | None:
     device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
     size = 1 << 20
     back = (ctypes.c_ubyte * 16)()
-    steps = (
+    steps: tuple[Callable[[], Any], ...] = (
         lambda: driver.cuInit(0),
         lambda: driver.cuDeviceGet(ctypes.byref(device), 0),
         lambda: driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
         lambda: driver.cuCtxPushCurrent_v2(context),
         lambda: driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(size)),
         lambda: driver.cuMemsetD8_v2(memory, ctypes.c_ubyte(7), ctypes.c_size_t(size)),
-        lambda: driver.cuCtxSynchronize(),
+        driver.cuCtxSynchronize,
         lambda: driver.cuMemcpyDtoH_v2(back, memory, ctypes.c_size_t(16)),
         lambda: driver.cuMemFree_v2(memory),
     )

@@ -1,4 +1,6 @@
-"""One run inside pytest: collected session in, verdicts out. The plugin calls it where pytest would have looped itself."""
+"""One run inside pytest: collected session in, verdicts out. The plugin calls it where pytest would have looped
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of the run, replayed through pytest's hooks, so that every reporter sees them as if it had run them itself."""
+"""Results of the run, replayed through pytest's hooks, so that every reporter sees them as if pytest had run them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _made(node: pytest.Item, when: Any, text: str, seconds: float) -> pytest.Tes
     return pytest.TestReport(
         nodeid=node.nodeid,
         location=node.location,
-        keywords={name: 1 for name in node.keywords},
+        keywords=dict.fromkeys(node.keywords, 1),
         outcome="failed",
         longrepr=text,
         when=when,

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import os
+import signal
+from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +16,19 @@ from ondol.fleet import pytest_inside
 from ondol.fleet.launch import WORKER_ENV
 from ondol.fleet.wire import Channel
 from ondol.fleet.worker import Place, Worker, send_capture_files
+from ondol.host import proctree
+from ondol.host.killing import DUMP_SIGNAL
+
+
+def obey_the_front() -> None:
+    """Under `ondol test`: end when it ends, and show our stacks when it asks."""
+    text = os.environ.pop("ONDOL_FRONT", None)
+    if text is None:
+        return
+    front = json.loads(text)
+    proctree.die_with_parent(front["pid"], signal.SIGTERM)
+    os.set_inheritable(front["dump"], False)
+    faulthandler.register(DUMP_SIGNAL, file=front["dump"], all_threads=True, chain=False)
 
 
 def is_spawned() -> bool:
@@ -33,7 +51,7 @@ class Collected:
         if nodeid not in self._items:
             near = sorted(i for i in self._items if i.startswith(file + "::"))
             raise LookupError(
-                f"{nodeid} was collected by the controller and not by this worker, which found {len(near)} items in {file}"
+                f"{nodeid} was collected by the controller, not by this worker, which found {len(near)} items in {file}"
                 + (f", the first being {near[0]}" if near else "")
             )
         return self._items[nodeid]
@@ -54,6 +72,12 @@ class SpawnedWorker:
         self._config = config
         self._channel = channel
         self._place = place
+        self._directories: dict[Path, Any] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_directory(self, path: Path) -> Generator[None, Any, Any]:
+        """The same directory twice is the same node: fixtures of its conftest are registered with that node once."""
+        return self._directories.setdefault(path, (yield))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
