@@ -238,7 +238,9 @@ def summary(output: str) -> str:
     return re.sub(r" in [\d.]+s.*", "", last).strip("= ")
 
 
-@pytest.mark.parametrize("flags", [["-x"], ["--maxfail=2"], ["-k", "pass or fail"], ["-v"], ["--co", "-q"], ["--doctest-modules"]])
+@pytest.mark.parametrize(
+    "flags", [["-x"], ["--maxfail=2"], ["-k", "pass or fail"], ["-v"], ["--co", "-q"], ["--doctest-modules"]]
+)
 def test_options_of_pytest_mean_the_same(suite, flags) -> None:
     suite.write(**CORPUS["outcomes"], documented='"""\n>>> 1 + 1\n2\n>>> 1 + 1\n3\n"""\n')
     plain = suite.plain(*flags)
@@ -275,7 +277,9 @@ def test_a_finaliser_that_fails_late_turns_its_item_into_an_error(suite) -> None
 
 
 def test_exit_called_by_a_test_stops_the_run_as_in_plain_pytest(suite) -> None:
-    suite.write(test_e="import pytest\ndef test_1(): pass\ndef test_2(): pytest.exit('enough', 9)\ndef test_3(): pass\n")
+    suite.write(
+        test_e="import pytest\ndef test_1(): pass\ndef test_2(): pytest.exit('enough', 9)\ndef test_3(): pass\n"
+    )
     assert suite.pytest().status == suite.plain().status == 9
 
 

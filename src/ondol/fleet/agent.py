@@ -307,11 +307,14 @@ class Agent:
             self.tell({"e": "report", **_of(message), "data": data})
         elif kind in {"late", "warning", "broken"}:
             self.tell({"e": kind, "worker": keeper.place.name, "slot": berth.name, **message})
+        elif kind == "left":
+            keeper.left = True
         elif kind == "done":
             self._done(berth, keeper, message, now)
 
     def _done(self, berth: Berth, keeper: Keeper, message: Message, now: float) -> None:
         current, keeper.current = keeper.current or {}, None
+        keeper.last_item = current["item"]
         warm, keeper.ran = keeper.ran > 0, message["ran"]
         if self.interrupting and message.get("escaped") == "KeyboardInterrupt":
             how: Message = {"how": "interrupted"}
@@ -395,7 +398,10 @@ class Agent:
             text = f"{reason} {keeper.dumped()[:2000]}".strip()
             self.tell({"e": "start-failed", "slot": berth.name, "worker": keeper.place.name, "why": text})
         elif abnormal:
-            why = f"{how} while leaving ({keeper.why_ending})" if keeper.why_ending else how
+            how = keeper.ladder.reason if keeper.ladder else how
+            why = f"{how} in {'an exit handler' if keeper.left else 'a fixture finaliser'} after its last item"
+            if not keeper.left and keeper.last_item is not None and not self.interrupting:
+                self.tell({"e": "late-death", "item": keeper.last_item, "worker": keeper.place.name, "why": why})
         end = {"slot": berth.name, "worker": keeper.place.name, "why": why, "abnormal": abnormal, "ran": keeper.ran}
         self.tell({"e": "worker-ended", **end})
 

@@ -39,6 +39,7 @@ class Show(Protocol):
 
     def result(self, item: int, attempts: list[Gathered], final: Final) -> None: ...
     def late(self, item: int, report: dict[str, Any]) -> None: ...
+    def late_death(self, item: int, why: str) -> None: ...
     def warning(self, data: dict[str, Any]) -> None: ...
     def note(self, text: str) -> None: ...
     def moved(self, controller: Controller) -> None: ...
@@ -273,15 +274,25 @@ class Controller:
     def _on_late(self, message: Message) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""
         item = message["item"]
-        final = self.finals.get(item)
         self.journal.write({"e": "late", "item": item, "text": _text(message["data"])[:4000]})
         self.show.late(item, message["data"])
-        if final is not None and not final.verdict.bad:
-            worse = Final(Verdict.ERROR, why="a fixture's finaliser failed after it")
-            self.tally.counts[final.verdict] -= 1
-            self.tally.add(worse)
-            self.finals[item] = worse
-            self.journal.write({"e": "verdict", "item": item, "verdict": "error", "flaky": False, "why": worse.why})
+        self._worsen(item, Final(Verdict.ERROR, why="a fixture's finaliser failed after it"))
+
+    def _on_late_death(self, message: Message) -> None:
+        """The worker died in a wider fixture's finaliser, after its last item had its verdict."""
+        self.show.late_death(message["item"], message["why"])
+        self._worsen(message["item"], Final(Verdict.CRASHED, why=f"worker {message['worker']}: {message['why']}"))
+
+    def _worsen(self, item: int, worse: Final) -> None:
+        """A verdict may get worse after it was given, never better; it is still one verdict."""
+        final = self.finals.get(item)
+        if final is None or final.verdict.bad:
+            return
+        self.tally.counts[final.verdict] -= 1
+        self.tally.add(worse)
+        self.finals[item] = worse
+        verdict = {"item": item, "verdict": worse.verdict.value, "flaky": False, "why": worse.why}
+        self.journal.write({"e": "verdict", **verdict})
 
     def _on_broken(self, message: Message) -> None:
         self.show.note(f"worker {message['worker']} broke: {message['text']}")
@@ -459,7 +470,7 @@ class Controller:
         self.journal.write({"e": "worker-ended", **_pick(message, "slot", "worker", "why", "abnormal", "ran")})
         if message["slot"] in self.scheduler.running:
             self.scheduler.retired(message["slot"])
-        if message["abnormal"] and "while leaving" in message["why"]:
+        if message["abnormal"] and "after its last item" in message["why"]:
             self.deaths.append(f"worker {message['worker']}: {message['why']}")
 
     # ------------------------------------------------------------------ when the agent itself dies

@@ -20,6 +20,9 @@ class Interrupts:
     def fileno(self) -> int:
         return self._read
 
+    def descriptors(self) -> list[int]:
+        return [self._read, self._write]
+
     def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._old[number] = signal.signal(number, self._on_signal)

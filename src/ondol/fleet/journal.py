@@ -27,6 +27,9 @@ class Journal:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._owner = os.getpid()
 
+    def fileno(self) -> int:
+        return self._fd
+
     def write(self, *events: Event) -> None:
         """One system call for all of them."""
         if os.getpid() != self._owner:

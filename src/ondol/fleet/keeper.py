@@ -68,6 +68,9 @@ class Keeper:
         self.phase = "start"
         self.deadline: float | None = now + limits.startup if limits.startup else None
         self.why_ending = ""
+        self.last_item: int | None = None
+        #: Its fixtures are finished; only exit handlers are left to run.
+        self.left = False
         self.retiring = False
         self.ladder: Ladder | None = None
         self._got_files = False

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -75,8 +76,10 @@ def _in_our_group(pid: int) -> bool:
         return False
 
 
-def start_forked(session: pytest.Session, base: Path | None, limits: Limits, rules: Rules) -> Link:
-    """The agent as a fork of the collected session."""
+def start_forked(
+    session: pytest.Session, base: Path | None, limits: Limits, rules: Rules, private: Iterable[int] = ()
+) -> Link:
+    """The agent as a fork of the collected session; `private` are descriptors that no test may ever write to."""
     ours, theirs = wire.pair()
     token = os.urandom(wire.TOKEN_BYTES)
     before = _prepare()
@@ -88,6 +91,8 @@ def start_forked(session: pytest.Session, base: Path | None, limits: Limits, rul
         status = 70
         try:
             ours.close()
+            for fd in private:
+                os.close(fd)
             Agent(wire.Channel(theirs, token), ForkLauncher(session, base), limits, rules).run()
             status = 0
         except BaseException:

@@ -101,6 +101,7 @@ class Worker:
         self.place = place
         self.wide = False
         self.ran = 0
+        self._pid = os.getpid()
         self._current: Message = {}
         self._previous: pytest.Item | None = None
         self._libraries = hygiene.Libraries()
@@ -108,6 +109,9 @@ class Worker:
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
 
     def send(self, message: Message) -> None:
+        if os.getpid() != self._pid:
+            # A test forked and its child came back out of the test: it must not report as us.
+            os._exit(0)
         message["item"] = self._current.get("item")
         message["attempt"] = self._current.get("attempt")
         self.channel.send(message)
@@ -225,6 +229,7 @@ class Worker:
         try:
             self._leave_the_previous_for(None)
             pytest_inside.save_coverage(self.config)
+            self.channel.send({"m": "left"})
             pytest_inside.run_exit_handlers()
             self.channel.send({"m": "bye"})
         except BaseException:

@@ -117,9 +117,10 @@ def history_path(config: pytest.Config) -> Path | None:
 class _Links:
     """Starts agents, by fork where the process is clean and by a new interpreter where it is not."""
 
-    def __init__(self, session: pytest.Session, tmpdir: str) -> None:
+    def __init__(self, session: pytest.Session, tmpdir: str, private: list[int]) -> None:
         config = session.config
         self._session = session
+        self._private = private
         self._limits = limits_of(config)
         self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"))
         self._base = pytest_inside.base_temp(config)
@@ -135,7 +136,7 @@ class _Links:
     def start(self) -> link.Link:
         config = self._session.config
         if self.why_not is None:
-            return link.start_forked(self._session, self._base, self._limits, self._rules)
+            return link.start_forked(self._session, self._base, self._limits, self._rules, self._private)
         arguments = [str(a) for a in config.invocation_params.args]
         return link.start_spawned(arguments, str(config.invocation_params.dir), self._limits, self._rules)
 
@@ -159,7 +160,7 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal) 
     started = time.monotonic()
     try:
         with Interrupts() as interrupts:
-            links = _Links(session, tmpdir)
+            links = _Links(session, tmpdir, [record.fileno(), *interrupts.descriptors()])
             _record_plan(record, config, fleet, plan, links.mode)
             live = _live_view(config, plan, known)
             show = PytestShow(session, live)
