@@ -57,6 +57,14 @@ def test_a_crash_stays_visible_when_the_second_attempt_passes() -> None:
     assert "crashed on attempt 1" in final.why
 
 
+def test_an_item_whose_device_is_taken_moves_once() -> None:
+    taken = Attempt(Verdict.DEVICE_LOST, Cause.DEVICE, device="d0")
+    again = decide(taken)
+    assert isinstance(again, Again)
+    assert again.avoid == {"d0"}
+    assert decide(taken, Attempt(Verdict.DEVICE_LOST, Cause.DEVICE, device="d1")) == Final(Verdict.DEVICE_LOST)
+
+
 def test_a_red_suite_is_not_run_twice_over() -> None:
     record = JudgeRecord()
     for _ in range(Policy().judge_limit):
@@ -78,7 +86,8 @@ def test_judging_always_ends_and_never_hides_a_bad_attempt(attempts: list[Attemp
     policy = Policy(retries=retries, retry_on=frozenset(Cause), judge=on)
     decision = judge(attempts, policy, JudgeRecord())
     if isinstance(decision, Again):
-        assert len(attempts) <= max(retries, 1)
+        lost = attempts[-1].outcome is Verdict.DEVICE_LOST
+        assert len(attempts) <= max(retries, 1) or lost
     else:
         assert decision.verdict is attempts[-1].outcome
         if attempts[-1].good and any(not a.good for a in attempts[:-1]):

@@ -1,7 +1,7 @@
 """What an item left behind in a warm worker: found after every item, for less than a millisecond, and named.
 
-Every check compares two cheap snapshots. What a wider fixture (class, module, session) set up during the item is its
-own business and not dirt: the worker says so by `wide=True`, and the difference becomes the new normal.
+Every check compares two cheap snapshots. What a wider fixture (class, module, session) sets up during the item is its
+own business: `absorb` makes that part of the normal state. When one is finished, what it puts back is excused too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Snapshot:
 
 def take() -> Snapshot:
     return Snapshot(
-        fds=frozenset(os.listdir("/proc/self/fd")),
+        fds=_fds(),
         threads=frozenset(t.ident or 0 for t in threading.enumerate()),
         children=frozenset(proctree.children(os.getpid())),
         env=dict(os.environ),
@@ -61,6 +61,20 @@ def take() -> Snapshot:
         rss=_rss(),
         device_memory=_device_memory(),
     )
+
+
+def _fds() -> frozenset[str]:
+    """Open descriptors, without the one that listing them needs: the next file opened would get its number."""
+    names = os.listdir("/proc/self/fd")
+    return frozenset(name for name in names if _is_open(int(name)))
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _cwd() -> str:
@@ -153,25 +167,45 @@ def _replaced(path: str, identity: tuple[int, int]) -> bool:
     return now.st_ino != identity[1]
 
 
-def compare(before: Snapshot, after: Snapshot, *, wide: bool) -> list[Dirt]:
-    """What is there now that was not there before; `wide` excuses what a wider fixture may have made."""
-    dirt: list[Dirt] = []
-    if not wide:
-        dirt += _new_fds(before, after)
-        dirt += [Dirt("thread", name) for name in _thread_names(after.threads - before.threads)]
-        dirt += [Dirt("child", proctree.describe(p)) for p in after.children - before.children if proctree.alive(p)]
-        dirt += _changed_env(before.env, after.env)
-        dirt += _handlers(before.handlers, after.handlers)
-        if after.path != before.path:
-            gone = [p for p in before.path if p not in after.path]
-            new = [p for p in after.path if p not in before.path]
-            dirt.append(Dirt("sys.path", f"added {new}, removed {gone}"))
-        if after.rss - before.rss > RSS_LIMIT:
-            dirt.append(Dirt("memory", f"resident memory grew by {(after.rss - before.rss) >> 20} MiB"))
-        if after.device_memory - before.device_memory > DEVICE_LIMIT:
-            dirt.append(Dirt("device memory", f"grew by {(after.device_memory - before.device_memory) >> 20} MiB"))
+def absorb(baseline: Snapshot, before: Snapshot, after: Snapshot) -> Snapshot:
+    """The baseline, with what changed between two moments taken as normal."""
+    env = {name: value for name, value in baseline.env.items() if name in after.env or name not in before.env}
+    env.update({name: value for name, value in after.env.items() if before.env.get(name) != value})
+    handlers = zip(baseline.handlers, before.handlers, after.handlers, strict=True)
+    return Snapshot(
+        fds=baseline.fds | (after.fds - before.fds),
+        threads=baseline.threads | (after.threads - before.threads),
+        children=baseline.children | (after.children - before.children),
+        env=env,
+        cwd=after.cwd if after.cwd != before.cwd else baseline.cwd,
+        path=after.path if after.path != before.path else baseline.path,
+        handlers=tuple(a if a is not b else base for base, b, a in handlers),
+        rss=baseline.rss + max(0, after.rss - before.rss),
+        device_memory=baseline.device_memory + max(0, after.device_memory - before.device_memory),
+    )
+
+
+def compare(before: Snapshot, after: Snapshot, *, finished_wide: bool) -> list[Dirt]:
+    """What is there now that was not there before."""
+    dirt = _new_fds(before, after)
+    dirt += [Dirt("thread", name) for name in _thread_names(after.threads - before.threads)]
+    dirt += [Dirt("child", proctree.describe(p)) for p in after.children - before.children if proctree.alive(p)]
+    if after.rss - before.rss > RSS_LIMIT:
+        dirt.append(Dirt("memory", f"resident memory grew by {(after.rss - before.rss) >> 20} MiB"))
+    if after.device_memory - before.device_memory > DEVICE_LIMIT:
+        dirt.append(Dirt("device memory", f"grew by {(after.device_memory - before.device_memory) >> 20} MiB"))
     if after.cwd != before.cwd:
         dirt.append(Dirt("cwd", f"{before.cwd} → {after.cwd}"))
+    return dirt if finished_wide else dirt + _changed(before, after)
+
+
+def _changed(before: Snapshot, after: Snapshot) -> list[Dirt]:
+    """What is different, and may be so because a wider fixture put it back."""
+    dirt = _changed_env(before.env, after.env) + _handlers(before.handlers, after.handlers)
+    if after.path != before.path:
+        gone = [p for p in before.path if p not in after.path]
+        new = [p for p in after.path if p not in before.path]
+        dirt.append(Dirt("sys.path", f"added {new}, removed {gone}"))
     return dirt
 
 

@@ -118,6 +118,10 @@ def judge(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> A
         if final.flaky and policy.flaky_fails:
             return Final(Verdict.FAILED, flaky=True, why=f"flaky: {final.why}")
         return final
+    lost = sum(a.outcome is Verdict.DEVICE_LOST for a in attempts)
+    if last.outcome is Verdict.DEVICE_LOST and last.cause is Cause.DEVICE and lost < 2:
+        # Its device was taken from it. Once: an item that costs two devices is more likely the culprit than they.
+        return Again(frozenset(a.device for a in attempts if a.device), "its device was lost: moved elsewhere")
     if last.cause is Cause.INTERRUPTED or last.outcome.incomplete:
         return Final(last.outcome, why=last.reason)
     again = _again(attempts, policy, record)

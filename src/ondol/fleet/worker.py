@@ -12,7 +12,7 @@ import signal
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,21 @@ class WorkerPlugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._worker.send_report(report)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        """What a wider fixture makes outlives the item by design."""
+        baseline = self._worker.baseline
+        if fixturedef.scope == "function" or baseline is None:
+            return (yield)
+        before = hygiene.take()
+        try:
+            return (yield)
+        finally:
+            self._worker.baseline = hygiene.absorb(baseline, before, hygiene.take())
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         if fixturedef.scope != "function":
-            self._worker.wide = True
+            self._worker.finished_wide = True
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
@@ -99,7 +110,8 @@ class Worker:
         self.lookup = lookup
         self.channel = channel
         self.place = place
-        self.wide = False
+        self.baseline: hygiene.Snapshot | None = None
+        self.finished_wide = False
         self.ran = 0
         self._pid = os.getpid()
         self._current: Message = {}
@@ -155,12 +167,12 @@ class Worker:
         self._current = message
         item.ondol_prepared = message.get("prepared")  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
-        before = hygiene.take() if self.place.hygiene != "off" else None
-        self.wide = False
+        self.baseline = hygiene.take() if self.place.hygiene != "off" else None
+        self.finished_wide = False
         ended = self._protocol(item, self._follower(item, message))
         self._previous = item
         self.ran += 1
-        dirt = self._look_around(before)
+        dirt = self._look_around()
         fault = self._device_fault(item)
         done: Message = {"m": "done", "dirt": [[d.kind, d.what] for d in dirt], "poison": fault, "ran": self.ran}
         self.send({**done, **ended})
@@ -210,10 +222,11 @@ class Worker:
 
     # ------------------------------------------------------------------ after an item
 
-    def _look_around(self, before: hygiene.Snapshot | None) -> Iterable[hygiene.Dirt]:
+    def _look_around(self) -> Iterable[hygiene.Dirt]:
+        before, self.baseline = self.baseline, None
         if before is None:
             return []
-        dirt = hygiene.compare(before, hygiene.take(), wide=self.wide)
+        dirt = hygiene.compare(before, hygiene.take(), finished_wide=self.finished_wide)
         dirt += [
             hygiene.Dirt("stale library", f"{path} was replaced under a mapping") for path in self._libraries.stale()
         ]
