@@ -18,8 +18,8 @@ from ondol.fleet.journal import Journal
 from ondol.fleet.options import OPTIONS, destination
 from ondol.fleet.plan import MARKER
 from ondol.jobs import run_session
-from ondol.report import run_replay, run_summary
-from ondol.testing import fixtures, spawned
+from ondol.report import run_github, run_record, run_replay, run_summary
+from ondol.testing import fixtures, spawned, tasks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     started = launch.adopt_spawned()
     if started is not None:
         config.pluginmanager.register(fixtures, "ondol-fixtures")
+        config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
         config.pluginmanager.register(spawned.SpawnedWorker(config, *started), "ondol-spawned")
         return
     if not spec:
@@ -79,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         raise pytest.UsageError("-n (pytest-xdist) and --ondol-devices both want to run the tests: choose one")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
+    config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
     config.pluginmanager.register(Runner(config, spec), "ondol-runner")
 
 
@@ -148,6 +150,17 @@ class Runner:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.ended is not None:
             run_summary.write(terminalreporter, self.ended)
+            self._tell_github(terminalreporter)
+
+    def _tell_github(self, terminal: Any) -> None:
+        if not run_github.here(os.environ):
+            return
+        record = run_record.load(self.journal.path)
+        terminal.line("::group::ondol annotations")
+        for line in run_github.commands(record):
+            terminal.line(line)
+        terminal.line("::endgroup::")
+        run_github.write_step_summary(record, os.environ)
 
 
 def _say_how_it_stopped(session: pytest.Session, ended: run_session.Ended) -> bool:

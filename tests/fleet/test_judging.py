@@ -146,7 +146,10 @@ def test_one_bad_kernel_does_not_make_a_cascade(suite) -> None:
 
 
 def test_poison_is_found_although_the_item_passed(suite) -> None:
-    suite.write(conftest=STICKY, test_k="def test_quiet(context): context.launch(bad=True)\ndef test_next(context): context.launch()\n")
+    suite.write(
+        conftest=STICKY,
+        test_k="def test_quiet(context): context.launch(bad=True)\ndef test_next(context): context.launch()\n",
+    )
     result = suite.pytest("--ondol-retries=0")
     assert result.verdicts == {"test_quiet": "error", "test_next": "passed"}
     assert "sticky error 700" in result.record.items[0].why
@@ -289,7 +292,9 @@ def test_every_kind_of_dirt_is_named_against_the_item_that_made_it(suite) -> Non
 
 
 def test_dirt_can_recycle_the_worker_or_fail_the_item(suite) -> None:
-    suite.write(test_h="import os\ndef test_1(): os.environ['LEFT'] = '1'\ndef test_2(): assert 'LEFT' not in os.environ\n")
+    suite.write(
+        test_h="import os\ndef test_1(): os.environ['LEFT'] = '1'\ndef test_2(): assert 'LEFT' not in os.environ\n"
+    )
     recycled = suite.pytest("--ondol-hygiene=recycle", "--ondol-judge=off")
     assert set(recycled.verdicts.values()) == {"passed"}
     assert len({i.attempts[0].worker for i in recycled.record.items}) == 2

@@ -266,8 +266,9 @@ class Agent:
         if keeper.state != "idle":
             return
         now = time.monotonic()
-        if message.get("fresh") and keeper.ran:
-            keeper.end("a fresh process is needed", now)
+        if keeper.ran and (message.get("fresh") or message.get("runtime", "") != keeper.runtime):
+            why = "a fresh process is needed" if message.get("fresh") else "another runtime is needed"
+            keeper.end(why, now)
             return
         berth.queue.popleft()
         place = {"slot": berth.name, "worker": keeper.place.name, "warm": keeper.ran > 0}

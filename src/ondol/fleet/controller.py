@@ -24,6 +24,8 @@ from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Polic
 from ondol.fleet.wire import Message
 
 MAX_AGENTS = 4
+#: How a runtime that cannot be opened on its device says so.
+INIT_FAILURE = "RuntimeOpenFailed"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Planned:
 
     nodeid: str
     timeout: float = 0.0
+    #: A worker never holds two of them: loaders and drivers cache per process.
+    runtime: str = ""
 
 
 class Show(Protocol):
@@ -202,6 +206,7 @@ class Controller:
                 "hint": run.hint,
                 "more": run.more,
                 "timeout": self.items[target].timeout,
+                "runtime": "" if run.work in self.prepares else self.items[target].runtime,
                 "prepare": run.work in self.prepares,
                 "prepared": self.prepared.get(run.work),
                 "env": self.fleet.environment(run.devices),
@@ -405,6 +410,8 @@ class Controller:
         if "+" in gathered.device or not gathered.device:
             return  # several devices: no single one can be named
         self._condemn(self.ledger.attempt(gathered.item, gathered.device, attempt.good))
+        if INIT_FAILURE in gathered.text:
+            self._condemn(self.ledger.init_failed(gathered.device, attempt.reason))
         doubtful = attempt.cause in {Cause.CRASHED, Cause.TIMEOUT, Cause.DEVICE}
         if doubtful and self.settings.probe and gathered.device not in self._probing and not self.stop_reason:
             self._probing.add(gathered.device)

@@ -69,6 +69,7 @@ class Keeper:
         self.deadline: float | None = now + limits.startup if limits.startup else None
         self.why_ending = ""
         self.last_item: int | None = None
+        self.runtime = ""
         #: Its fixtures are finished; only exit handlers are left to run.
         self.left = False
         self.retiring = False
@@ -96,6 +97,7 @@ class Keeper:
     def run(self, message: Message, now: float) -> None:
         """Hand it an item; its time starts here and not while it waited for a device."""
         self.current = message
+        self.runtime = str(message.get("runtime") or "")
         self.state = "running"
         self.phase = "call"
         self._heard = now

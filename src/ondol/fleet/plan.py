@@ -34,7 +34,9 @@ def make_plan(
         wishes = _wishes(item)
         needs_prepare = bool(getattr(item, "ondol_prepare", None))
         after = len(session.items) + index if needs_prepare else None
-        plan.items.append(Planned(item.nodeid, _deadline(item, wishes, timeout, grace)))
+        plan.items.append(
+            Planned(item.nodeid, _deadline(item, wishes, timeout, grace), str(getattr(item, "ondol_runtime", "")))
+        )
         plan.works.append(
             Work(
                 index,

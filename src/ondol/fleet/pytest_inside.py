@@ -17,7 +17,6 @@ import pytest
 from _pytest.capture import CaptureManager
 from _pytest.runner import CallInfo
 
-
 #: Rides along with a serialised report.
 SUBTESTS = "ondol_failed_subtests"
 

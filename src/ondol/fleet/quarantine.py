@@ -21,6 +21,7 @@ class Ledger:
     _bad: dict[int, set[str]] = field(default_factory=dict)
     _evidence: dict[str, list[int]] = field(default_factory=dict)
     _failed_starts: dict[str, int] = field(default_factory=dict)
+    _failed_inits: dict[str, int] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
 
     def attempt(self, work: int, device: str, good: bool) -> list[tuple[str, str]]:
@@ -28,6 +29,7 @@ class Ledger:
         if not good:
             self._bad.setdefault(work, set()).add(device)
             return []
+        self._failed_inits[device] = 0
         condemned = []
         for other in sorted(self._bad.get(work, set()) - {device}):
             seen = self._evidence.setdefault(other, [])
@@ -45,6 +47,15 @@ class Ledger:
         if self._failed_starts[device] < self.failed_starts_allowed:
             return []
         return self._condemn(device, f"no worker could start here, {self._failed_starts[device]} times in a row: {why}")
+
+    def init_failed(self, device: str, why: str) -> list[tuple[str, str]]:
+        """A runtime could not be opened here; any good attempt in between forgives."""
+        self._failed_inits[device] = self._failed_inits.get(device, 0) + 1
+        if self._failed_inits[device] < self.failed_starts_allowed:
+            return []
+        return self._condemn(
+            device, f"no runtime could be opened here, {self._failed_inits[device]} times in a row: {why}"
+        )
 
     def probe_failed(self, device: str, why: str) -> list[tuple[str, str]]:
         return self._condemn(device, f"health probe failed: {why}")

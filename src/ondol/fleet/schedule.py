@@ -299,13 +299,18 @@ class Scheduler:
         return work
 
     def _first_unblocked(self, state: SlotState) -> int | None:
-        return next((work for work in state.todo if not self._blocked(work, state)), None)
+        """Its list's order, unless the first must wait: then what shares the worker's module or runtime comes first."""
+        if state.todo and not self._blocked(state.todo[0], state):
+            return state.todo[0]
+        ready = [work for work in state.todo if not self._blocked(work, state)]
+        return min(ready, key=lambda w: self.works[w].module != state.last_module, default=None)
 
     def _hand(self, state: SlotState, work: int, fresh: bool | None = None) -> Run:
         need = self.works[work]
         is_fresh = need.isolate or work in self.fresh if fresh is None else fresh
         state.handed.append(work)
         state.warm = True
+        state.last_module = need.module
         hint = None if need.isolate or not state.slot.device else self._hint(state)
         more = hint is None and not need.isolate and self._more_may_come(state)
         device = (state.slot.device,) if state.slot.device else ()
