@@ -47,7 +47,7 @@ class SchedulerModel(RuleBasedStateMachine):
         assert not infeasible(self.works, {d.name: d for d in self.devices})
         slots = [Slot(f"{n}.{w}", n) for n in names for w in range(workers)]
         slots += [Slot("cpu0", ""), Slot("cpu1", "")]
-        self.scheduler = build(self.works, slots, self.devices)
+        self.scheduler = build(self.works, slots, self.devices, depth=data.draw(st.sampled_from([1, 2, 8])))
         self.one_slot = len(names) * workers == 1
         self.by_index = {w.index: w for w in self.works}
         self.queue: dict[str, list[Run]] = {}  # slot → handed and not ended; the first is running
@@ -217,7 +217,7 @@ class SchedulerModel(RuleBasedStateMachine):
 
 TestSchedulerModel = SchedulerModel.TestCase
 TestSchedulerModel.settings = settings(
-    max_examples=300,
+    max_examples=200,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     stateful_step_count=60,
     deadline=None,

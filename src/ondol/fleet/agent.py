@@ -104,6 +104,7 @@ class Agent:
         for probe in [p for p in self.probes if p.over(now)]:
             self.probes.remove(probe)
             self.tell({"e": "probe", "device": probe.device, "fault": probe.fault()})
+        self._flush()
 
     def _patience(self, now: float) -> float | None:
         looks = [k.next_look(now) for k in self._keepers()] + [p.next_look() for p in self.probes]
@@ -119,9 +120,8 @@ class Agent:
     # ------------------------------------------------------------------ to and from the controller
 
     def tell(self, message: Message) -> None:
-        """Queue it: a slow controller must not hold up a deadline."""
+        """Queue it until the end of the turn: a slow controller must not hold up a deadline, nor be woken twice."""
         self._outbox += wire.encode(self._token, message)
-        self._flush()
 
     def _flush(self, final: bool = False) -> None:
         if final:
@@ -301,11 +301,10 @@ class Agent:
             if self.leaving or self.interrupting:
                 keeper.end("the run is over", now)
             self._pump(berth)
-        elif kind == "report":
-            data = message["data"]
-            if data.get("when") == "call" or (data.get("when") == "setup" and data.get("outcome") != "passed"):
+        elif kind == "reports":
+            if any(r.get("when") == "call" or r.get("outcome") != "passed" for r in message["data"]):
                 keeper.in_teardown(now)
-            self.tell({"e": "report", **_of(message), "data": data})
+            self.tell({"e": "reports", **_of(message), "data": message["data"]})
         elif kind in {"late", "warning", "broken"}:
             self.tell({"e": kind, "worker": keeper.place.name, "slot": berth.name, **message})
         elif kind == "left":
@@ -322,6 +321,7 @@ class Agent:
         else:
             how = {"how": "done", **{k: message.get(k) for k in ("dirt", "poison", "exit", "escaped", "prepared")}}
         garbage, keeper.channel.decoder.garbage = keeper.channel.decoder.garbage, 0
+        how["reports"] = message.get("reports", [])
         self._ended(berth, keeper, current, {**how, "warm": warm, "garbage": garbage})
         keeper.state = "idle"
         keeper.deadline = None
@@ -389,7 +389,7 @@ class Agent:
             if self.interrupting:
                 kind = "interrupted"
             reason = ladder.reason if ladder else how
-            output = {"output": keeper.printed(), "dump": keeper.dumped()}
+            output = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.died_in()}
             self._ended(
                 berth, keeper, keeper.current, {"how": kind, "reason": reason, **output, "warm": keeper.ran > 0}
             )

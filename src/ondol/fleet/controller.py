@@ -24,6 +24,8 @@ from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Polic
 from ondol.fleet.wire import Message
 
 MAX_AGENTS = 4
+#: After so many items with a mean below so many seconds, so many are handed out at a time.
+MANY, SHORT, DEEP = 10, 0.02, 8
 #: How a runtime that cannot be opened on its device says so.
 INIT_FAILURE = "RuntimeOpenFailed"
 
@@ -97,6 +99,7 @@ class Controller:
         self.judged: dict[int, list[Attempt]] = {}
         self.current: dict[str, Gathered] = {}
         self.seconds: dict[int, float] = {}
+        self._spent = 0.0
         self.workers: dict[str, int] = {}
         self.stop_reason = ""
         self.exit_request: tuple[str, int | None] | None = None
@@ -262,10 +265,10 @@ class Controller:
             record = {"device": gathered.device, **_pick(message, "item", "attempt", "slot", "worker", "warm")}
             self.journal.write({"e": "start", **record})
 
-    def _on_report(self, message: Message) -> None:
+    def _on_reports(self, message: Message) -> None:
         gathered = self._gathered(message)
         if gathered is not None:
-            gathered.reports.append(message["data"])
+            gathered.reports += message["data"]
 
     def _gathered(self, message: Message) -> Gathered | None:
         for gathered in self.current.values():
@@ -304,6 +307,7 @@ class Controller:
 
     def _on_ended(self, message: Message) -> None:
         gathered = self.current.pop(message["slot"])
+        gathered.reports += message.pop("reports", [])
         self.scheduler.ended(message["slot"], message["item"])
         if message["item"] in self.prepares:
             self._prepare_ended(gathered, message)
@@ -394,9 +398,16 @@ class Controller:
         attempts = self.attempts.get(work, [])
         if attempts and final.verdict in {Verdict.PASSED, Verdict.FAILED, Verdict.XFAILED, Verdict.XPASSED}:
             self.seconds[work] = attempts[-1].seconds
+            self._hand_out_more_of_short_ones()
         verdict = {"item": work, "verdict": final.verdict.value, "flaky": final.flaky, "why": final.why}
         self.journal.write({"e": "verdict", **verdict})
         self._to_show.append(work)
+
+    def _hand_out_more_of_short_ones(self) -> None:
+        """Items of a millisecond would wait for the next one to arrive; what is handed out can be revoked."""
+        self._spent += self.seconds[next(reversed(self.seconds))]
+        if not self.settings.careful and len(self.seconds) >= MANY:
+            self.scheduler.depth = DEEP if self._spent / len(self.seconds) < SHORT else 2
 
     # ------------------------------------------------------------------ devices
 

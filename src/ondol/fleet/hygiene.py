@@ -6,6 +6,7 @@ own business: `absorb` makes that part of the normal state. When one is finished
 
 from __future__ import annotations
 
+import _signal
 import ctypes
 import os
 import signal
@@ -23,6 +24,8 @@ DEVICE_LIMIT = 256 << 20
 IGNORED_ENV = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
 #: Opened once by runtimes and kept on purpose.
 IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/nvidia", "/dev/dri", "/dev/kfd", "anon_inode:")
+#: What lies under os.environ: copying it does not decode every value after every item.
+_ENVIRONMENT: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -41,7 +44,7 @@ class Snapshot:
     fds: frozenset[str]
     threads: frozenset[int]
     children: frozenset[int]
-    env: dict[str, str]
+    env: dict[Any, Any]
     cwd: str
     path: tuple[str, ...]
     handlers: tuple[Any, ...]
@@ -54,10 +57,10 @@ def take() -> Snapshot:
         fds=_fds(),
         threads=frozenset(t.ident or 0 for t in threading.enumerate()),
         children=frozenset(proctree.children(os.getpid())),
-        env=dict(os.environ),
+        env=dict(_ENVIRONMENT),
         cwd=_cwd(),
         path=tuple(sys.path),
-        handlers=tuple(signal.getsignal(n) for n in range(1, 32)),
+        handlers=tuple(map(_signal.getsignal, range(1, 32))),
         rss=_rss(),
         device_memory=_device_memory(),
     )
@@ -113,16 +116,22 @@ class _PhdrInfo(ctypes.Structure):
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_PhdrInfo), ctypes.c_size_t, ctypes.c_void_p)
 
 
+_COUNTED = [0, 0]
+_LIBC = ctypes.CDLL(None)
+
+
+def _first(info: Any, _size: int, _data: Any) -> int:
+    _COUNTED[0], _COUNTED[1] = info.contents.adds, info.contents.subs
+    return 1
+
+
+_FIRST = _CALLBACK(_first)
+
+
 def loaded_libraries_counter() -> tuple[int, int]:
     """How often the loader mapped and unmapped something; equal means that nothing was loaded since."""
-    seen = [0, 0]
-
-    def first(info: Any, _size: int, _data: Any) -> int:
-        seen[0], seen[1] = info.contents.adds, info.contents.subs
-        return 1
-
-    ctypes.CDLL(None).dl_iterate_phdr(_CALLBACK(first), None)
-    return seen[0], seen[1]
+    _LIBC.dl_iterate_phdr(_FIRST, None)
+    return _COUNTED[0], _COUNTED[1]
 
 
 @dataclass
@@ -226,10 +235,11 @@ def _thread_names(idents: frozenset[int]) -> list[str]:
     return [t.name for t in threading.enumerate() if t.ident in idents]
 
 
-def _changed_env(before: dict[str, str], after: dict[str, str]) -> list[Dirt]:
+def _changed_env(before: dict[Any, Any], after: dict[Any, Any]) -> list[Dirt]:
     if before == after:
         return []
-    names = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)} - IGNORED_ENV
+    changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+    names = {os.fsdecode(name) for name in changed} - IGNORED_ENV
     return [Dirt("environment", name) for name in sorted(names)]
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ondol.fleet.launch import Started
 from ondol.fleet.wire import Message
-from ondol.fleet.worker import SECTION_LIMIT, Place
+from ondol.fleet.worker import PHASES, SECTION_LIMIT, Place
 from ondol.host import killing, proctree
 
 MAX_DUMPS = 12
@@ -58,6 +58,7 @@ class Keeper:
         self.pid = started.pid
         self.channel = started.channel
         self.dump = started.dump
+        self._phase = started.phase
         self.place = place
         self.limits = limits
         self.pidfd = os.pidfd_open(started.pid)
@@ -237,6 +238,10 @@ class Keeper:
 
     # ------------------------------------------------------------------ what it left
 
+    def died_in(self) -> str:
+        """The phase of its item when it died."""
+        return PHASES[self._phase[0]] if self._phase[0] < len(PHASES) else ""
+
     def _dump_size(self) -> int:
         return _size(self.dump)
 
@@ -253,6 +258,7 @@ class Keeper:
         for fd in (*self.capture, self.dump, self.pidfd):
             os.close(fd)
         self.channel.close()
+        self._phase.close()
 
 
 def _size(fd: int) -> int:

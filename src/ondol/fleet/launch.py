@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import mmap
 import os
 import socket
 import subprocess
@@ -29,6 +30,8 @@ class Started:
     channel: wire.Channel
     #: An unlinked file that receives stack dumps; ours to read after its death.
     dump: int
+    #: One byte that the worker writes and we read: the phase of its item.
+    phase: mmap.mmap
 
 
 class Launcher(Protocol):
@@ -61,6 +64,7 @@ class ForkLauncher:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         dump = _dump_file()
+        phase = mmap.mmap(-1, mmap.PAGESIZE)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -70,9 +74,9 @@ class ForkLauncher:
             high_dump = _move_up(dump)
             channel = wire.Channel(socket.socket(fileno=_move_up(theirs.detach())), token)
             settle_in(place, parent, high_dump)
-            begin_in_fork(self._session, channel, place, self._base)
+            begin_in_fork(self._session, channel, place, self._base, phase)
         theirs.close()
-        return Started(pid, wire.Channel(ours, token), dump)
+        return Started(pid, wire.Channel(ours, token), dump, phase)
 
 
 class SpawnLauncher:
@@ -87,9 +91,12 @@ class SpawnLauncher:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         dump = _dump_file()
+        page = os.memfd_create("ondol-phase", os.MFD_CLOEXEC)
+        os.ftruncate(page, mmap.PAGESIZE)
         start = {
             "channel": theirs.fileno(),
             "dump": dump,
+            "phase": page,
             "token": token.hex(),
             "place": asdict(place),
             "parent": os.getpid(),
@@ -100,14 +107,16 @@ class SpawnLauncher:
             cwd=self._directory,
             env=environment,
             stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), dump),
+            pass_fds=(theirs.fileno(), dump, page),
         )
         theirs.close()
         process.returncode = 0  # the agent waits for it by its pid; Popen must not
-        return Started(process.pid, wire.Channel(ours, token), dump)
+        phase = mmap.mmap(page, mmap.PAGESIZE)
+        os.close(page)
+        return Started(process.pid, wire.Channel(ours, token), dump, phase)
 
 
-def adopt_spawned() -> tuple[wire.Channel, Place] | None:
+def adopt_spawned() -> tuple[wire.Channel, Place, mmap.mmap] | None:
     """In a spawned worker, early: take the channel out of the environment. None everywhere else."""
     text = os.environ.pop(WORKER_ENV, None)
     if text is None:
@@ -117,4 +126,6 @@ def adopt_spawned() -> tuple[wire.Channel, Place] | None:
     high_dump = _move_up(start["dump"])
     channel = wire.Channel(socket.socket(fileno=_move_up(start["channel"])), bytes.fromhex(start["token"]))
     settle_in(place, start["parent"], high_dump)
-    return channel, place
+    phase = mmap.mmap(start["phase"], mmap.PAGESIZE)
+    os.close(start["phase"])
+    return channel, place, phase

@@ -95,6 +95,8 @@ class SlotState:
     todo: list[int] = field(default_factory=list)
     #: Handed out, in order; the first one is running.
     handed: list[int] = field(default_factory=list)
+    #: Who asked for what was revoked here.
+    thief: str = ""
     #: Of the work handed out last: what comes next fits best beside it.
     last_module: str = ""
     #: A worker may be alive there.

@@ -35,6 +35,8 @@ class Gathered:
     @property
     def phase(self) -> str:
         """The phase that was under way when the worker died."""
+        if self.ending.get("phase"):
+            return str(self.ending["phase"])
         seen = {r.get("when") for r in self.reports}
         setup_failed = any(r.get("when") == "setup" and r.get("outcome") != "passed" for r in self.reports)
         if "call" in seen or setup_failed:

@@ -93,9 +93,6 @@ def reset_stop_flags(session: pytest.Session) -> None:
 def teardown_to(session: pytest.Session, item: pytest.Item | None, blamed: pytest.Item) -> pytest.TestReport | None:
     """Tear down what `item` does not need; a report against `blamed` when that goes wrong."""
     state = session._setupstate
-    needed = item.listchain() if item is not None else []
-    if list(state.stack) == needed[: len(state.stack)]:
-        return None
     call = CallInfo.from_call(lambda: state.teardown_exact(item), when="teardown", reraise=(pytest.exit.Exception,))
     if call.excinfo is None:
         return None
@@ -103,8 +100,11 @@ def teardown_to(session: pytest.Session, item: pytest.Item | None, blamed: pytes
     return report
 
 
-def stack_is_empty(session: pytest.Session) -> bool:
-    return not session._setupstate.stack
+def stack_fits(session: pytest.Session, item: pytest.Item | None) -> bool:
+    """Everything that is set up is needed by `item` too."""
+    stack = session._setupstate.stack
+    needed = item.listchain() if item is not None else []
+    return list(stack) == needed[: len(stack)]
 
 
 def save_coverage(config: pytest.Config) -> None:

@@ -98,9 +98,17 @@ class Scheduler:
     def revoked(self, slot: str, works: Sequence[int]) -> None:
         """The answer to `Revoke`: these had not started and are ours again."""
         state = self.slots[slot]
+        thief, state.thief = self.slots.get(state.thief), ""
         state.waiting = False
         state.handed = [w for w in state.handed if w not in works]
-        self._give_back([w for w in works if w in self.works])
+        if thief is None or thief.down or state.down or thief.todo or self.stopping:
+            self._give_back(works)
+            return
+        # The later half moves, at least one: given to the pool, the victim would take it all back.
+        movable = [w for w in works if self._suits(w, thief.slot.device)]
+        moved = movable[len(movable) // 2 :]
+        thief.todo = moved
+        state.todo = [w for w in works if w not in moved] + state.todo
 
     def retired(self, slot: str) -> None:
         """The slot's worker is gone, and with it its hold on the device."""
@@ -262,7 +270,10 @@ class Scheduler:
         return []
 
     def _feed(self, state: SlotState, may_steal: bool) -> list[Action]:
+        """Fill up to `depth`, but only when half of that is gone: fewer, larger messages."""
         actions: list[Action] = []
+        if len(state.handed) > self.depth // 2:
+            return actions
         while self._may_be_fed(state):
             if self.retries_first:
                 self._take_again(state)
@@ -356,12 +367,16 @@ class Scheduler:
             victim.todo = [w for w in victim.todo if w not in tail]
             thief.todo = tail
             return []
-        queued = [s for s in self._device_slots() if len(s.handed) > 1 and not s.waiting and s is not thief]
-        stealable = [s for s in queued if all(self._free_to_move(w, device) for w in s.handed[1:])]
-        if not stealable:
+        asked = sum(1 for s in self._device_slots() if s.waiting and s.handed)
+        idle = sum(1 for s in self._device_slots() if s.free and not s.todo)
+        queued = [s for s in self._device_slots() if len(s.handed) > 1 and not s.waiting]
+        queued = [s for s in queued if any(self._suits(w, device) for w in s.handed[1:])]
+        if not queued or asked >= idle:
             return []
-        stealable[0].waiting = True
-        return [Revoke(stealable[0].slot.name)]
+        victim = max(queued, key=lambda s: sum(self._cost(w) for w in s.handed[1:]))
+        victim.waiting = True
+        victim.thief = thief.slot.name
+        return [Revoke(victim.slot.name)]
 
     def _tail(self, victim: SlotState, device: str) -> list[int]:
         """Its last module, or the second half of its only one: what it would reach last."""

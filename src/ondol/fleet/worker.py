@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import mmap
 import os
 import signal
 import tempfile
@@ -27,6 +28,9 @@ from ondol.host.killing import DUMP_SIGNAL
 
 #: A captured section longer than this keeps its beginning and its end.
 SECTION_LIMIT = 1 << 20
+
+#: What a byte of shared memory says about a worker when it is too late to ask.
+PHASES = ("", "setup", "call", "teardown")
 
 DEVICE_KEY = pytest.StashKey["Place"]()
 
@@ -74,6 +78,18 @@ class WorkerPlugin:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        self._worker.phase[0] = PHASES.index("setup")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self) -> None:
+        self._worker.phase[0] = PHASES.index("call")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        self._worker.phase[0] = PHASES.index("teardown")
+
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._worker.send_report(report)
@@ -104,18 +120,23 @@ class WorkerPlugin:
 class Worker:
     """One warm process, from `hello` to `bye`."""
 
-    def __init__(self, session: pytest.Session, lookup: Lookup, channel: Channel, place: Place) -> None:
+    def __init__(
+        self, session: pytest.Session, lookup: Lookup, channel: Channel, place: Place, phase: mmap.mmap
+    ) -> None:
         self.session = session
         self.config = session.config
         self.lookup = lookup
         self.channel = channel
         self.place = place
         self.baseline: hygiene.Snapshot | None = None
+        self._before: hygiene.Snapshot | None = None
         self.finished_wide = False
         self.ran = 0
         self._pid = os.getpid()
         self._current: Message = {}
         self._previous: pytest.Item | None = None
+        self._held: list[Message] = []
+        self.phase = phase
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = place
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
@@ -129,8 +150,15 @@ class Worker:
         self.channel.send(message)
 
     def send_report(self, report: pytest.TestReport) -> None:
+        """A good setup waits for its call and a good teardown for `done`: every message wakes three processes."""
         report.sections = [(name, shorten(text)) for name, text in report.sections]
-        self.send({"m": "report", "data": pytest_inside.report_to_wire(self.config, report)})
+        self._held.append(pytest_inside.report_to_wire(self.config, report))
+        if report.when not in {"setup", "teardown"} or not report.passed:
+            self.send({"m": "reports", "data": self._take_held()})
+
+    def _take_held(self) -> list[Message]:
+        held, self._held = self._held, []
+        return held
 
     # ------------------------------------------------------------------ the loop
 
@@ -167,14 +195,21 @@ class Worker:
         self._current = message
         item.ondol_prepared = message.get("prepared")  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
-        self.baseline = hygiene.take() if self.place.hygiene != "off" else None
+        self.baseline = self._before or (hygiene.take() if self.place.hygiene != "off" else None)
         self.finished_wide = False
         ended = self._protocol(item, self._follower(item, message))
         self._previous = item
         self.ran += 1
         dirt = self._look_around()
         fault = self._device_fault(item)
-        done: Message = {"m": "done", "dirt": [[d.kind, d.what] for d in dirt], "poison": fault, "ran": self.ran}
+        self.phase[0] = 0
+        done: Message = {
+            "m": "done",
+            "reports": self._take_held(),
+            "dirt": [[d.kind, d.what] for d in dirt],
+            "poison": fault,
+            "ran": self.ran,
+        }
         self.send({**done, **ended})
 
     def _prepare(self, item: pytest.Item, message: Message) -> None:
@@ -215,6 +250,9 @@ class Worker:
         """The hint was wrong, or nothing follows: tear down what only the previous items needed."""
         if self._previous is None:
             return
+        if pytest_inside.stack_fits(self.session, item):
+            return
+        self._before = None
         report = pytest_inside.teardown_to(self.session, item, self._previous)
         if report is not None:
             data = pytest_inside.report_to_wire(self.config, report)
@@ -223,18 +261,22 @@ class Worker:
     # ------------------------------------------------------------------ after an item
 
     def _look_around(self) -> Iterable[hygiene.Dirt]:
-        before, self.baseline = self.baseline, None
+        before, self.baseline, self._before = self.baseline, None, None
         if before is None:
             return []
-        dirt = hygiene.compare(before, hygiene.take(), finished_wide=self.finished_wide)
+        after = hygiene.take()
+        dirt = hygiene.compare(before, after, finished_wide=self.finished_wide)
         dirt += [
             hygiene.Dirt("stale library", f"{path} was replaced under a mapping") for path in self._libraries.stale()
         ]
-        return dirt + hygiene.mend(before, self.place.tmpdir)
+        dirt += hygiene.mend(before, self.place.tmpdir)
+        # Nothing but the worker runs between two items: what is normal now is normal at the next one's start.
+        self._before = None if dirt else after
+        return dirt
 
     def _device_fault(self, item: pytest.Item) -> str | None:
         fault: str | None = self.config.hook.pytest_ondol_device_fault(item=item)
-        return fault or cuda_fault()
+        return fault or cuda_fault(hygiene.loaded_libraries_counter())
 
     def leave(self) -> None:
         """Finish fixtures, save coverage, run the exit handlers that items registered. Never returns."""
@@ -257,14 +299,14 @@ def shorten(text: str) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
 
 
-def begin_in_fork(session: pytest.Session, channel: Channel, place: Place, base: Path | None) -> None:
+def begin_in_fork(session: pytest.Session, channel: Channel, place: Place, base: Path | None, phase: mmap.mmap) -> None:
     """The rest of a forked worker's life. Never returns."""
     try:
         gc.enable()
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(session.config)
         pytest_inside.own_base_temp(session.config, base, place.name)
-        worker = Worker(session, lambda index, _: session.items[index], channel, place)
+        worker = Worker(session, lambda index, _: session.items[index], channel, place, phase)
         send_capture_files(channel, pytest_inside.own_capture(session.config))
         worker.serve()
     except BaseException:

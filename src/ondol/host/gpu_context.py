@@ -25,11 +25,15 @@ _CUDA_NAMES = {
     226: "device unavailable",
 }
 _driver: list[Any] = []
+_looked_at: list[object] = [None]
 
 
-def _loaded_driver() -> Any:
-    """libcuda, if somebody in this process loaded it."""
+def _loaded_driver(libraries: object) -> Any:
+    """libcuda, if somebody in this process loaded it; `libraries` changes whenever anything is loaded."""
     if not _driver:
+        if libraries is not None and libraries == _looked_at[0]:
+            return None
+        _looked_at[0] = libraries
         try:
             _driver.append(ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
         except OSError:
@@ -37,9 +41,9 @@ def _loaded_driver() -> Any:
     return _driver[0]
 
 
-def cuda_fault() -> str | None:
+def cuda_fault(libraries: object = None) -> str | None:
     """None when there is no context or it is healthy; otherwise what is wrong with it."""
-    driver = _loaded_driver()
+    driver = _loaded_driver(libraries)
     if driver is None:
         return None
     context = ctypes.c_void_p()

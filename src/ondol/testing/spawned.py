@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import mmap
 import os
 import signal
 from collections.abc import Generator
@@ -68,10 +69,11 @@ class Collected:
 class SpawnedWorker:
     """Takes the place of collection and of the test loop."""
 
-    def __init__(self, config: pytest.Config, channel: Channel, place: Place) -> None:
+    def __init__(self, config: pytest.Config, channel: Channel, place: Place, phase: mmap.mmap) -> None:
         self._config = config
         self._channel = channel
         self._place = place
+        self._phase = phase
         self._directories: dict[Path, Any] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -87,7 +89,7 @@ class SpawnedWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         send_capture_files(self._channel, pytest_inside.own_capture(self._config))
-        Worker(session, Collected(session), self._channel, self._place).serve()
+        Worker(session, Collected(session), self._channel, self._place, self._phase).serve()
         return True
 
     @pytest.hookimpl(tryfirst=True)
