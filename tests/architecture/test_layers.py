@@ -12,13 +12,15 @@ ROOT = Path(__file__).parents[2]
 
 #: Rooms, lowest first. A module may import from lower rows and from its own room.
 LAYERS: list[set[str]] = [
-    {"__init__", "errors", "exitcodes", "events", "config", "words"},
+    {"errors", "exitcodes", "words", "light", "__version__"},
+    {"events", "config"},
     {"host"},
     {"store", "tools"},
     {"room", "heal", "trust", "fleet"},
     {"doctor", "report", "engines"},
-    {"jobs"},
-    {"cli", "pytest_plugin", "demo", "__main__", "testing"},
+    {"jobs", "testing"},
+    {"cli", "pytest_plugin"},
+    {"demo", "__main__", "__init__"},
 ]
 CACHE_WING = {"store", "tools", "room", "heal", "trust"}
 RUN_WING = {"fleet", "engines"}

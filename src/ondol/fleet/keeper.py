@@ -20,6 +20,8 @@ from ondol.fleet.worker import PHASES, SECTION_LIMIT, Place
 from ondol.host import killing, proctree
 
 MAX_DUMPS = 12
+#: A process that cannot write its stacks within this time (stopped, or in the kernel) is passed over.
+DUMP_PATIENCE = 1.0
 #: A process that dies closes its descriptors a moment before it is gone.
 DEAF_GRACE = 1.0
 
@@ -46,6 +48,8 @@ class Ladder:
     stage: str = "dump"
     at: float = 0.0
     dump_queue: list[int] = field(default_factory=list)
+    asked_at: float = 0.0
+    asked_size: int = 0
     quiet_size: int = -1
     debugger: subprocess.Popen[bytes] | None = None
     targets: set[int] = field(default_factory=set)
@@ -199,15 +203,17 @@ class Keeper:
             ladder.at = float("inf")
 
     def _climb_dump(self, ladder: Ladder, now: float) -> None:
+        """One process at a time, until it has written and is quiet: together they would write into each other's lines."""
         size = self._dump_size()
-        if ladder.quiet_size == size or ladder.quiet_size < 0:
-            # Quiet since the last look: the next one may speak. Together they would write into each other's lines.
+        written_and_quiet = size > ladder.asked_size and size == ladder.quiet_size
+        if ladder.asked_at == 0.0 or written_and_quiet or now - ladder.asked_at > DUMP_PATIENCE:
             if not ladder.dump_queue:
                 ladder.stage = "native"
                 return
+            ladder.asked_at, ladder.asked_size = now, size
             killing.send(ladder.dump_queue.pop(0), killing.DUMP_SIGNAL)
         ladder.quiet_size = size
-        ladder.at = now + 0.1
+        ladder.at = now + 0.05
 
     def _climb_native(self, ladder: Ladder, now: float) -> None:
         if ladder.debugger is None and self.limits.native_dump:
