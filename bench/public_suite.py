@@ -1,4 +1,4 @@
-"""A public test suite, by plain pytest and by Ondol, result by result: `python -m bench.public_suite attrs==25.3.0 tests`.
+"""A public test suite by plain pytest and by Ondol, result by result: `python -m bench.public_suite attrs==25.3.0`.
 
 The source distribution comes from the package index that pip is configured with.
 """
@@ -40,7 +40,7 @@ def outcomes(junit: Path) -> Outcome:
 def run(root: Path, tests: list[str], flags: list[str], installed: Path) -> tuple[Outcome, float, int]:
     junit = root / "out.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={junit}", *flags, *tests]
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     start = time.monotonic()
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     if not junit.exists():

@@ -203,7 +203,7 @@ class Keeper:
             ladder.at = float("inf")
 
     def _climb_dump(self, ladder: Ladder, now: float) -> None:
-        """One process at a time, until it has written and is quiet: together they would write into each other's lines."""
+        """One process at a time, until it has written and is quiet: together they would mix their lines."""
         size = self._dump_size()
         written_and_quiet = size > ladder.asked_size and size == ladder.quiet_size
         if ladder.asked_at == 0.0 or written_and_quiet or now - ladder.asked_at > DUMP_PATIENCE:
