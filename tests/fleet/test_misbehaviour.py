@@ -119,7 +119,38 @@ def test_one_misbehaving_item_costs_its_own_verdict_only(suite, trouble, monkeyp
     assert len(healthy) == 4
     assert result.verdicts[f"test_{name}"] == MATRIX[name][0], result.output[-3000:]
     assert result.status == (0 if MATRIX[name][0] == "passed" else 1)
+    assert "the agent died" not in result.output
     assert not suite.survivors()
+
+
+@pytest.mark.fault
+def test_what_a_dead_worker_left_is_ended_before_the_next_item_runs(suite) -> None:
+    suite.write(
+        test_m=PRELUDE
+        + """
+def test_crash():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            with open("left", "w") as file:
+                file.write(str(os.getpid()))
+            signal.pause()
+        os._exit(0)
+    os.wait()
+    while not os.path.exists("left") or not os.path.getsize("left"):
+        pass
+    os._exit(1)
+
+def test_after():
+    try:
+        state = open(f"/proc/{open('left').read()}/stat").read().rpartition(")")[2].split()[0]
+    except OSError:
+        state = "gone"
+    assert state in ("gone", "Z", "X")
+"""
+    )
+    result = suite.pytest("--ondol-retries=0")
+    assert result.verdicts == {"test_crash": "crashed", "test_after": "passed"}, result.output
 
 
 @pytest.mark.fault
