@@ -15,18 +15,26 @@ if TYPE_CHECKING:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("report", help="render the journal of a run: JUnit, JSON, Markdown")
-    parser.add_argument("journal", type=Path, help="the file that the run's summary named")
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
-    parser.add_argument("--json", metavar="FILE", help="write JSON here")
-    parser.add_argument("--md", metavar="FILE", help="write Markdown here")
+    _add_arguments(parser)
     parser.set_defaults(main=main)
 
 
-def main(args: argparse.Namespace) -> int:
-    """0 when nothing failed, 1 when something did, `INCOMPLETE` when somebody must look again."""
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("journal", type=Path, help="the file that the run's summary named")
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
+    parser.add_argument("--json", metavar="FILE", help="write JSON here")
+    parser.add_argument("--md", metavar="FILE", help="write Markdown here (the default, on standard output)")
+
+
+def main(args: argparse.Namespace | list[str]) -> int:
+    """Takes the command's own words, or what `add_parser`'s parser made of them. 0 when nothing failed, 1 when something did, `INCOMPLETE` when somebody must look again."""
     from ondol.report import run_json, run_junit, run_markdown
     from ondol.report.run_record import load
 
+    if isinstance(args, list):
+        parser = argparse.ArgumentParser(prog="ondol report", description=__doc__)
+        _add_arguments(parser)
+        args = parser.parse_args(args)
     record = load(args.journal)
     wanted = ((args.junit, run_junit.render), (args.json, run_json.render), (args.md, run_markdown.render))
     for target, render in wanted:
@@ -53,6 +61,4 @@ def _write(target: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    top = argparse.ArgumentParser(prog="ondol")
-    add_parser(top.add_subparsers(required=True))
-    sys.exit(main(top.parse_args(["report", *sys.argv[1:]])))
+    sys.exit(main(sys.argv[1:]))

@@ -45,10 +45,11 @@ def to_pytest(option: Option, value: object) -> list[str]:
     return [f"--ondol-{option.name}={one}" for one in values]
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace | list[str]) -> int:
+    """Takes the command's own words, or what `add_parser`'s parser made of them."""
     from ondol.jobs import run_tests
 
-    ours, theirs = parse(args.words)
+    ours, theirs = parse(args if isinstance(args, list) else args.words)
     journal = Path(ours.ondol_journal or run_tests.default_journal())
     ours.ondol_journal = str(journal)
     ours.ondol_devices = ours.ondol_devices or "auto"
@@ -58,4 +59,4 @@ def main(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(argparse.Namespace(words=sys.argv[1:])))
+    sys.exit(main(sys.argv[1:]))

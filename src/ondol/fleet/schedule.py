@@ -364,7 +364,8 @@ class Scheduler:
         if victims:
             victim = max(victims, key=lambda s: sum(self._cost(w) for w in s.todo))
             tail = self._tail(victim, device)
-            victim.todo = [w for w in victim.todo if w not in tail]
+            gone = set(tail)
+            victim.todo = [w for w in victim.todo if w not in gone]
             thief.todo = tail
             return []
         asked = sum(1 for s in self._device_slots() if s.waiting and s.handed)
@@ -384,9 +385,10 @@ class Scheduler:
         for work in reversed(victim.todo):
             if not self._free_to_move(work, device):
                 break
-            movable.insert(0, work)
+            movable.append(work)
         if not movable:
             return []
+        movable.reverse()
         last_module = [w for w in movable if self.works[w].module == self.works[movable[-1]].module]
         if len(last_module) < len(victim.todo):
             return last_module
