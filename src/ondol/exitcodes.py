@@ -12,6 +12,10 @@ VERIFY_UNREADABLE = 4
 USAGE = 2
 #: A store command could not do its work (no such store, not permitted, no such entry).
 STORE = 3
+#: `ondol test`: nothing failed, but some items were never run or lost their device.
+INCOMPLETE = 121
+#: `ondol test --session-timeout`: the run's deadline passed (as `timeout` says it).
+SESSION_TIMEOUT = 124
 #: `--require-warm`: the command succeeded and compiled something new.
 NOT_WARM = 122
 #: `--strict`: there was cache trouble, and the command itself succeeded or was not started.

@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
     {"store", "tools"},
     {"room", "heal", "trust", "fleet"},
     {"doctor", "report", "engines"},
-    {"jobs"},
+    {"jobs", "testing"},
     {"cli", "pytest_plugin"},
     {"demo", "__main__", "__init__"},
 ]
@@ -32,6 +32,11 @@ PURE = [
     "room/choose.py",
     "room/select.py",
     "words.py",
+    "fleet/model.py",
+    "fleet/schedule.py",
+    "fleet/verdict.py",
+    "fleet/quarantine.py",
+    "fleet/causes.py",
 ]
 ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
 

@@ -9,6 +9,8 @@ from ondol import exitcodes
 #: name → (module, one line for the overview). Modules are imported when their command is used.
 COMMANDS = {
     "run": ("ondol.cli.run", "run a command with private, pre-filled compile caches"),
+    "test": ("ondol.cli.test", "run a pytest suite on warm, supervised workers, one or more per device"),
+    "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown"),
     "store": ("ondol.cli.store", "make, look at, check and clean a store; adopt an existing cache"),
     "tools": ("ondol.cli.tools", "which tools' caches Ondol understands, and where they are now"),
     "config": ("ondol.cli.config", "every setting, its value and where it came from"),

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(command, settings, os.environ, bar)
         status = job.run()
-    _report(job.report, settings)
+    tell_report(job.report, settings)
     return status
 
 
@@ -95,7 +95,8 @@ def _help() -> int:
     return exitcodes.OK
 
 
-def _report(report: JobReport, settings: Settings) -> None:
+def tell_report(report: JobReport, settings: Settings) -> None:
+    """Say what a job did: to the user, to the file they named, to the CI page."""
     from ondol.report import terminal
 
     if settings.json:

@@ -30,10 +30,24 @@ class Interrupted(BaseException):
         self.number = number
 
 
+#: Runs something with this environment, to its end; returns its status. For what is not simply a command.
+Runner = Callable[[dict[str, str]], int]
+
+
 class Job:
-    def __init__(self, argv: Sequence[str], settings: Settings, env: Mapping[str, str], progress: Progress) -> None:
+    """`argv` in a room; or, with `runner`, whatever that runs, under the name of `argv`."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        settings: Settings,
+        env: Mapping[str, str],
+        progress: Progress,
+        runner: Runner | None = None,
+    ) -> None:
         self._argv = list(argv)
         self._settings = settings
+        self._runner = runner
         self._asked, self._tools = _tools(settings)
         self._context = Context(self._argv, settings, env, progress)
         self.report = self._context.report
@@ -85,7 +99,10 @@ class Job:
             if ended.not_started:
                 self.report.remarks.append(ended.not_started)
 
-        command.run(self._argv, self._context.env, on_end)
+        if self._runner is None:
+            command.run(self._argv, self._context.env, on_end)
+        else:
+            on_end(command.Ended(self._runner(self._context.env)))
 
     def _final_status(self, status: int) -> int:
         if status == 0 and self._settings.require_warm and self.report.compiled():

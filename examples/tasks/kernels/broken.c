@@ -1,0 +1,1 @@
+int kernel(double *data, int count) { this is not C; }

@@ -1,0 +1,1 @@
+int kernel(double *data, int count) { for (int i = 0; i < count; i++) data[i] *= 3; return 0; }

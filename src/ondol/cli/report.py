@@ -1,0 +1,62 @@
+"""`ondol report JOURNAL`: make the reports of a run again, also of one that was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ondol import exitcodes
+from ondol.cli import flags, output
+from ondol.errors import UsageError
+
+if TYPE_CHECKING:
+    from ondol.report.run_record import RunRecord
+
+
+_DESCRIPTION = """Make the reports of a run again from its journal, also of one that was killed.
+
+Exit status: 0 nothing failed, 1 something did, 121 not everything is known (a run cut off, items that were not run)."""
+_EXAMPLES = """\
+  ondol report ondol-journal-….jsonl
+  ondol report ondol-journal-….jsonl --junit results.xml --json results.json"""
+
+
+def main(arguments: list[str]) -> int:
+    from ondol.report import run_json, run_junit, run_markdown
+    from ondol.report.run_record import load
+
+    parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("journal", type=Path, help="the file that the run's summary named")
+    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
+    parser.add_argument("--json", metavar="FILE", help="write JSON here")
+    parser.add_argument("--md", metavar="FILE", help="write Markdown here (the default, on standard output)")
+    args = parser.parse_args(arguments)
+    try:
+        record = load(args.journal)
+    except OSError as error:
+        raise UsageError(f"cannot read the journal {args.journal}", because=error.strerror or str(error))
+    wanted = ((args.junit, run_junit.render), (args.json, run_json.render), (args.md, run_markdown.render))
+    for target, render in wanted:
+        if target:
+            _write(target, render(record))
+    if not any(target for target, _ in wanted):
+        _write("-", run_markdown.render(record))
+    return status_of(record)
+
+
+def status_of(record: RunRecord) -> int:
+    if record.bad:
+        return 1
+    counts = record.counts()
+    unknown = counts.get("not-run", 0) + counts.get("device-lost", 0)
+    return exitcodes.OK if record.complete and not unknown and record.items else exitcodes.INCOMPLETE
+
+
+def _write(target: str, text: str) -> None:
+    if target == "-":
+        output.say(text.rstrip("\n"))
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {target}", because=error.strerror or str(error))

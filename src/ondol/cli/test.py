@@ -1,0 +1,60 @@
+"""`ondol test [options] ARGS`: pytest on warm, supervised workers. What is not an option of ours goes to pytest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+from pathlib import Path
+
+from ondol.cli import flags, run
+from ondol.fleet.options import OPTIONS, Option, destination
+from ondol.jobs import run_tests
+from ondol.jobs.run_command import Job
+from ondol.report.progress import Bar
+
+_DESCRIPTION = """Run a pytest suite on warm, supervised workers, one or more per device, in a room of its own.
+
+Collect once, fork workers from the collected session, lose no result: exactly one verdict per test, also when tests
+crash or hang. Everything that is not an option below is handed to pytest: files, -k, -m, -x, --lf, -v …"""
+_EXAMPLES = """\
+  ondol test tests/ops                                 all devices of this machine, one worker each
+  ondol test --devices 0-3 --timeout 300 tests/ops -k attention
+  ondol test --devices cpu:4 tests/unit -x
+  ondol test --store /ci-cache/ondol --retries 2 tests/ops --junitxml=results.xml
+
+exit status: pytest's own 0 to 5; 121 nothing failed but not everything was run; 124 --session-timeout"""
+#: The cache wing's settings that make sense on this command line; the others come from ONDOL_* and the file.
+_SETTINGS = ("store", "tools", "scope", "publish", "room-dir", "keep-room", "require-warm", "frozen", "trust")
+
+
+def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our options, and the words that are pytest's."""
+    parser = flags.parser("ondol test", _DESCRIPTION, _EXAMPLES, usage="ondol test [options] [pytest arguments]")
+    for option in OPTIONS:
+        parser.add_argument(f"--{option.name}", dest=destination(option), help=option.help, **option.kwargs)
+    flags.add_settings(parser, _SETTINGS)
+    return parser.parse_known_args(words)
+
+
+def to_pytest(option: Option, value: object) -> list[str]:
+    """The option as the plugin spells it; nothing when it has its default."""
+    if value == option.kwargs.get("default"):
+        return []
+    values = value if isinstance(value, list) else [value]
+    return [f"--ondol-{option.name}={one}" for one in values]
+
+
+def main(arguments: list[str]) -> int:
+    ours, theirs = parse(arguments)
+    journal = Path(ours.ondol_journal or run_tests.default_journal())
+    ours.ondol_journal = str(journal)
+    ours.ondol_devices = ours.ondol_devices or "auto"
+    words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
+    request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
+    settings = flags.settings(ours)
+    with Bar(enabled=not settings.quiet) as bar:
+        job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
+        status = job.run()
+    run.tell_report(job.report, settings)
+    return status

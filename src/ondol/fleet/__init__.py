@@ -1,0 +1,1 @@
+"""The run wing: warm, supervised workers that cannot lose a result."""

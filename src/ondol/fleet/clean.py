@@ -1,0 +1,51 @@
+"""May this process be forked into workers? Only if a child could do everything that a new process could.
+
+The OpenBLAS pool that torch starts survives a fork; Python threads and device contexts do not. So the evidence is:
+Python threads, open device files, an initialised device runtime. The number of kernel threads alone says nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
+
+
+def why_not_fork() -> str | None:
+    """None when clean; otherwise the first reason, in words."""
+    if sys.platform != "linux":
+        return f"fork is not safe on {sys.platform}"
+    threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
+    if threads:
+        return f"Python threads are running after collection: {', '.join(threads[:4])}"
+    if opened := _device_files():
+        return f"a device is open after collection: {opened[0]}"
+    return _runtime_initialised()
+
+
+def _device_files() -> list[str]:
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if target.startswith(DEVICE_FILES):
+            found.append(target)
+    return found
+
+
+def _runtime_initialised() -> str | None:
+    """Runtimes that refuse to work in a fork say so themselves, when they have been imported."""
+    torch = sys.modules.get("torch")
+    for name in ("cuda", "xpu", "npu"):
+        module = getattr(torch, name, None)
+        is_initialised = getattr(module, "is_initialized", None)
+        try:
+            if is_initialised is not None and is_initialised():
+                return f"torch.{name} was initialised during collection"
+        except Exception:
+            continue
+    return None

@@ -1,0 +1,202 @@
+"""Which devices a run uses, and how one worker is shown only its own.
+
+A list that was already narrowed (`CUDA_VISIBLE_DEVICES=4,5` from Slurm or a colleague) is composed with: device 1 of
+such a run is the machine's device 5, and that is what the worker's variable says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ondol.errors import UsageError
+from ondol.fleet.model import Device
+
+#: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
+VISIBLE: dict[str, tuple[str, ...]] = {
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    "xpu": ("ZE_AFFINITY_MASK",),
+    "ascend": ("ASCEND_RT_VISIBLE_DEVICES",),
+    "sim": (),
+    "cpu": (),
+}
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+_ADVICE = "one of auto, cuda, rocm, xpu, ascend, 0-3,6, cuda:0,2, cpu:4, sim:2, none"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The devices of a run."""
+
+    devices: list[Device] = field(default_factory=list)
+    #: How they were found, for the summary.
+    how: str = ""
+    #: Extra variables of `--device-env`.
+    extra: tuple[str, ...] = ()
+
+    def environment(self, names: tuple[str, ...]) -> dict[str, str]:
+        """What a worker on these devices must have in its environment."""
+        chosen = [d for d in self.devices if d.name in names]
+        if not chosen:
+            return {}
+        visible = ",".join(d.visible for d in chosen)
+        variables = (*VISIBLE[chosen[0].kind], *self.extra)
+        return {**dict.fromkeys(variables, visible), "ONDOL_DEVICE": ",".join(d.name for d in chosen)}
+
+
+def parse_indices(text: str) -> list[int]:
+    """`0-3,6` → [0, 1, 2, 3, 6]."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if not match:
+            raise UsageError(f"--devices: cannot read {text!r}", hint=_ADVICE)
+        first, last = int(match[1]), int(match[2] or match[1])
+        found += range(first, last + 1)
+    if len(set(found)) != len(found):
+        raise UsageError(f"--devices: {text!r} names a device twice")
+    return found
+
+
+def choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...] = ()) -> Fleet:
+    """Turn `--devices` into devices. Never initialises one: NVML and the vendors' files only."""
+    spec = spec.strip()
+    if spec in {"none", ""}:
+        return Fleet([Device("cpu0", "cpu")], "no devices: one CPU worker", extra)
+    kind, _, rest = spec.partition(":")
+    if kind in {"cpu", "sim"}:
+        count = _count(rest, default=max(1, (os.cpu_count() or 2) // 2) if kind == "cpu" else 1)
+        return Fleet([Device(f"{kind}{n}", kind, str(n)) for n in range(count)], f"{count} {kind} slots", extra)
+    if spec == "auto":
+        return _auto(env, extra)
+    if kind in VISIBLE:
+        return _of_kind(kind, parse_indices(rest) if rest else None, env, extra)
+    return _of_kind(_vendor_here(env) or "cuda", parse_indices(spec), env, extra)
+
+
+def _count(text: str, default: int) -> int:
+    if not text:
+        return default
+    if not text.isdigit() or int(text) == 0:
+        raise UsageError(f"--devices: {text!r} is not a number of slots", hint=_ADVICE)
+    return int(text)
+
+
+def _auto(env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
+    vendor = _vendor_here(env)
+    if vendor:
+        return _of_kind(vendor, None, env, extra)
+    count = max(1, (os.cpu_count() or 2) // 2)
+    return Fleet(
+        [Device(f"cpu{n}", "cpu", str(n)) for n in range(count)], f"no accelerator found: {count} cpu slots", extra
+    )
+
+
+def _vendor_here(env: Mapping[str, str]) -> str | None:
+    if nvidia_count():
+        return "cuda"
+    if Path("/dev/kfd").exists():
+        return "rocm"
+    if list(Path("/dev").glob("davinci[0-9]*")):
+        return "ascend"
+    for kind, names in VISIBLE.items():
+        if any(env.get(name) for name in names):
+            return kind
+    return None
+
+
+def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
+    narrowed = next((env[name] for name in VISIBLE[kind] if env.get(name) is not None), None)
+    if narrowed is not None:
+        known = [part.strip() for part in narrowed.split(",") if part.strip()]
+        how = f"{next(n for n in VISIBLE[kind] if env.get(n) is not None)}={narrowed}"
+    else:
+        known = [str(n) for n in range(_physical_count(kind, wanted))]
+        how = f"{len(known)} {kind} devices on this machine"
+    indices = list(range(len(known))) if wanted is None else wanted
+    beyond = [n for n in indices if n >= len(known)]
+    if beyond or not indices:
+        raise UsageError(
+            f"--devices: there is no {kind} device {beyond[0] if beyond else 0}",
+            because=f"{how}, so {len(known)} can be used",
+            hint="--devices auto, or --devices cpu:2 to run without an accelerator",
+        )
+    memory = nvidia_memory() if kind == "cuda" else {}
+    devices = [Device(f"{kind}{n}", kind, known[n], memory.get(known[n], 0)) for n in indices]
+    return Fleet(devices, how, extra)
+
+
+def _physical_count(kind: str, wanted: list[int] | None) -> int:
+    if kind == "cuda":
+        return nvidia_count()
+    if kind == "rocm":
+        return len(list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id"))) or _said(wanted)
+    if kind == "ascend":
+        return len(list(Path("/dev").glob("davinci[0-9]*"))) or _said(wanted)
+    return _said(wanted)
+
+
+def _said(wanted: list[int] | None) -> int:
+    """No way to count this vendor's devices here: believe what was typed."""
+    return max(wanted) + 1 if wanted else 0
+
+
+def nvidia_count() -> int:
+    """Through NVML, which makes no context; through the driver's files when its Python binding is missing."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            return int(pynvml.nvmlDeviceGetCount())
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:
+        return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+
+
+def nvidia_memory() -> dict[str, int]:
+    """Physical index and UUID → bytes of memory. Empty when nobody can say."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            found: dict[str, int] = {}
+            for n in range(pynvml.nvmlDeviceGetCount()):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(n)
+                total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+                found[str(n)] = found[str(pynvml.nvmlDeviceGetUUID(handle))] = total
+            return found
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:
+        return {}
+
+
+def thread_caps(workers: int, env: Mapping[str, str]) -> dict[str, str]:
+    """Cores divided by workers, for every pool that would otherwise take them all. What the user set stays."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = str(max(1, cores // max(1, workers)))
+    return {name: share for name in THREAD_VARIABLES if name not in env}
+
+
+def parse_memory(text: str | int) -> int:
+    """`20GiB` → bytes."""
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    if not match:
+        raise UsageError(f"cannot read {text!r} as an amount of memory", hint='memory="20GiB"')
+    power = " KMGT".index(match[2].upper() or " ")
+    return int(float(match[1]) * (1024 if match[3] or not match[2] else 1000) ** power)

@@ -1,0 +1,259 @@
+"""What an item left behind in a warm worker: found after every item, for less than a millisecond, and named.
+
+Every check compares two cheap snapshots. What a wider fixture (class, module, session) sets up during the item is its
+own business: `absorb` makes that part of the normal state. When one is finished, what it puts back is excused too.
+"""
+
+from __future__ import annotations
+
+import _signal
+import ctypes
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from ondol.host import proctree
+
+#: Growth of one item that is worth a word.
+RSS_LIMIT = 512 << 20
+DEVICE_LIMIT = 256 << 20
+#: Set by pytest itself around every phase.
+IGNORED_ENV = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
+#: Opened once by runtimes and kept on purpose.
+IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/nvidia", "/dev/dri", "/dev/kfd", "anon_inode:")
+#: What lies under os.environ: copying it does not decode every value after every item.
+_ENVIRONMENT: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Dirt:
+    """One thing left behind."""
+
+    kind: str
+    what: str
+
+
+@dataclass
+class Snapshot:
+    """The process at one moment."""
+
+    fds: frozenset[str]
+    threads: frozenset[int]
+    children: frozenset[int]
+    env: dict[Any, Any]
+    cwd: str
+    path: tuple[str, ...]
+    handlers: tuple[Any, ...]
+    rss: int
+    device_memory: int
+
+
+def take() -> Snapshot:
+    return Snapshot(
+        fds=_fds(),
+        threads=frozenset(t.ident or 0 for t in threading.enumerate()),
+        children=frozenset(proctree.children(os.getpid())),
+        env=dict(_ENVIRONMENT),
+        cwd=_cwd(),
+        path=tuple(sys.path),
+        handlers=tuple(map(_signal.getsignal, range(1, 32))),
+        rss=_rss(),
+        device_memory=_device_memory(),
+    )
+
+
+def _fds() -> frozenset[str]:
+    """Open descriptors, without the one that listing them needs: the next file opened would get its number."""
+    names = os.listdir("/proc/self/fd")
+    return frozenset(name for name in names if _is_open(int(name)))
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "(deleted)"
+
+
+def _rss() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE
+
+
+def _device_memory() -> int:
+    """What torch holds on the device; a counter of its own, so asking costs nothing and initialises nothing."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    try:
+        return int(cuda.memory_allocated()) if cuda is not None and cuda.is_initialized() else 0
+    except Exception:
+        return 0  # a poisoned context answers with an error; the device check says so
+
+
+class _PhdrInfo(ctypes.Structure):
+    _fields_ = (
+        ("addr", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("phdr", ctypes.c_void_p),
+        ("phnum", ctypes.c_uint16),
+        ("adds", ctypes.c_ulonglong),
+        ("subs", ctypes.c_ulonglong),
+    )
+
+
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_PhdrInfo), ctypes.c_size_t, ctypes.c_void_p)
+
+
+_COUNTED = [0, 0]
+_LIBC = ctypes.CDLL(None)
+
+
+def _first(info: Any, _size: int, _data: Any) -> int:
+    _COUNTED[0], _COUNTED[1] = info.contents.adds, info.contents.subs
+    return 1
+
+
+_FIRST = _CALLBACK(_first)
+
+
+def loaded_libraries_counter() -> tuple[int, int]:
+    """How often the loader mapped and unmapped something; equal means that nothing was loaded since."""
+    _LIBC.dl_iterate_phdr(_FIRST, None)
+    return _COUNTED[0], _COUNTED[1]
+
+
+@dataclass
+class Libraries:
+    """Mapped libraries whose file has been replaced or deleted: a later `dlopen` of that path gets the old code."""
+
+    counter: tuple[int, int] = (-1, -1)
+    mapped: dict[str, tuple[int, int]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    def stale(self) -> list[str]:
+        counter = loaded_libraries_counter()
+        if counter != self.counter:
+            self.counter = counter
+            self.mapped = _mapped_outside_the_system()
+        found = [path for path, identity in self.mapped.items() if path not in self.told and _replaced(path, identity)]
+        self.told.update(found)
+        return found
+
+
+def _mapped_outside_the_system() -> dict[str, tuple[int, int]]:
+    system = ("/usr/", "/lib", sys.prefix, sys.base_prefix, "/dev/", "/memfd:", "/SYSV")
+    found: dict[str, tuple[int, int]] = {}
+    with open("/proc/self/maps") as file:
+        for line in file:
+            fields = line.split(maxsplit=5)
+            if len(fields) < 6 or "x" not in fields[1] or not fields[5].startswith("/"):
+                continue
+            path = fields[5].rstrip("\n").removesuffix(" (deleted)")
+            if not path.startswith(system):
+                major, minor = (int(part, 16) for part in fields[3].split(":"))
+                found[path] = (os.makedev(major, minor), int(fields[4]))
+    return found
+
+
+def _replaced(path: str, identity: tuple[int, int]) -> bool:
+    try:
+        now = os.stat(path)
+    except OSError:
+        return True
+    # Overlay and some network file systems show another device number in maps than in stat: the inode decides there.
+    return now.st_ino != identity[1]
+
+
+def absorb(baseline: Snapshot, before: Snapshot, after: Snapshot) -> Snapshot:
+    """The baseline, with what changed between two moments taken as normal."""
+    env = {name: value for name, value in baseline.env.items() if name in after.env or name not in before.env}
+    env.update({name: value for name, value in after.env.items() if before.env.get(name) != value})
+    handlers = zip(baseline.handlers, before.handlers, after.handlers, strict=True)
+    return Snapshot(
+        fds=baseline.fds | (after.fds - before.fds),
+        threads=baseline.threads | (after.threads - before.threads),
+        children=baseline.children | (after.children - before.children),
+        env=env,
+        cwd=after.cwd if after.cwd != before.cwd else baseline.cwd,
+        path=after.path if after.path != before.path else baseline.path,
+        handlers=tuple(a if a is not b else base for base, b, a in handlers),
+        rss=baseline.rss + max(0, after.rss - before.rss),
+        device_memory=baseline.device_memory + max(0, after.device_memory - before.device_memory),
+    )
+
+
+def compare(before: Snapshot, after: Snapshot, *, finished_wide: bool) -> list[Dirt]:
+    """What is there now that was not there before."""
+    dirt = _new_fds(before, after)
+    dirt += [Dirt("thread", name) for name in _thread_names(after.threads - before.threads)]
+    dirt += [Dirt("child", proctree.describe(p)) for p in after.children - before.children if proctree.alive(p)]
+    if after.rss - before.rss > RSS_LIMIT:
+        dirt.append(Dirt("memory", f"resident memory grew by {(after.rss - before.rss) >> 20} MiB"))
+    if after.device_memory - before.device_memory > DEVICE_LIMIT:
+        dirt.append(Dirt("device memory", f"grew by {(after.device_memory - before.device_memory) >> 20} MiB"))
+    if after.cwd != before.cwd:
+        dirt.append(Dirt("cwd", f"{before.cwd} → {after.cwd}"))
+    return dirt if finished_wide else dirt + _changed(before, after)
+
+
+def _changed(before: Snapshot, after: Snapshot) -> list[Dirt]:
+    """What is different, and may be so because a wider fixture put it back."""
+    dirt = _changed_env(before.env, after.env) + _handlers(before.handlers, after.handlers)
+    if after.path != before.path:
+        gone = [p for p in before.path if p not in after.path]
+        new = [p for p in after.path if p not in before.path]
+        dirt.append(Dirt("sys.path", f"added {new}, removed {gone}"))
+    return dirt
+
+
+def _new_fds(before: Snapshot, after: Snapshot) -> list[Dirt]:
+    found = []
+    for number in sorted(after.fds - before.fds, key=int):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue  # the listing's own descriptor
+        if not target.startswith(IGNORED_FILES):
+            found.append(Dirt("descriptor", f"{number} → {target}"))
+    lost = {number for number in before.fds - after.fds if int(number) <= 2}
+    return found + [Dirt("descriptor", f"closed standard descriptor {number}") for number in sorted(lost)]
+
+
+def _thread_names(idents: frozenset[int]) -> list[str]:
+    return [t.name for t in threading.enumerate() if t.ident in idents]
+
+
+def _changed_env(before: dict[Any, Any], after: dict[Any, Any]) -> list[Dirt]:
+    if before == after:
+        return []
+    changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+    names = {os.fsdecode(name) for name in changed} - IGNORED_ENV
+    return [Dirt("environment", name) for name in sorted(names)]
+
+
+def _handlers(before: tuple[Any, ...], after: tuple[Any, ...]) -> list[Dirt]:
+    changed = [n for n, (a, b) in enumerate(zip(before, after, strict=True), start=1) if a is not b and a != b]
+    return [Dirt("signal handler", signal.Signals(n).name) for n in changed]
+
+
+def mend(before: Snapshot, tmpdir: str) -> list[Dirt]:
+    """Put back what the next item cannot live without: a working directory and a TMPDIR."""
+    found: list[Dirt] = []
+    if not os.path.isdir(tmpdir):
+        os.makedirs(tmpdir, mode=0o700, exist_ok=True)
+        found.append(Dirt("tmpdir", f"{tmpdir} was deleted; made again"))
+    if _cwd() != before.cwd and os.path.isdir(before.cwd):
+        os.chdir(before.cwd)
+    return found

@@ -1,0 +1,294 @@
+"""One worker as the agent sees it: its process, its deadlines, what it printed, and how it is ended.
+
+The ladder, for a worker that does not come back: stacks of every Python thread of it and of its descendants, one
+process at a time; native stacks when a debugger is there; TERM; grace; KILL of everything below it; and then waiting
+until the kernel has really let go, because a device is held until then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ondol.fleet.launch import Started
+from ondol.fleet.wire import Message
+from ondol.fleet.worker import PHASES, SECTION_LIMIT, Place
+from ondol.host import killing, proctree
+
+MAX_DUMPS = 12
+#: A process that cannot write its stacks within this time (stopped, or in the kernel) is passed over.
+DUMP_PATIENCE = 1.0
+#: A process that dies closes its descriptors a moment before it is gone.
+DEAF_GRACE = 1.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds. 0 = no limit."""
+
+    startup: float = 120.0
+    timeout: float = 1800.0
+    teardown: float = 300.0
+    silence: float = 0.0
+    grace: float = 3.0
+    reap: float = 60.0
+    native_dump: float = 5.0
+
+
+@dataclass
+class Ladder:
+    """Where the ending of a worker stands."""
+
+    kind: str
+    reason: str
+    stage: str = "dump"
+    at: float = 0.0
+    dump_queue: list[int] = field(default_factory=list)
+    asked_at: float = 0.0
+    asked_size: int = 0
+    quiet_size: int = -1
+    debugger: subprocess.Popen[bytes] | None = None
+    targets: set[int] = field(default_factory=set)
+
+
+class Keeper:
+    """The agent's side of one worker."""
+
+    def __init__(self, started: Started, place: Place, limits: Limits, now: float) -> None:
+        self.pid = started.pid
+        self.channel = started.channel
+        self.dump = started.dump
+        self._phase = started.phase
+        self.place = place
+        self.limits = limits
+        self.pidfd = os.pidfd_open(started.pid)
+        self.capture: list[int] = []
+        self.state = "starting"
+        self.current: Message | None = None
+        self.ran = 0
+        self.phase = "start"
+        self.deadline: float | None = now + limits.startup if limits.startup else None
+        self.why_ending = ""
+        self.last_item: int | None = None
+        self.runtime = ""
+        #: Its fixtures are finished; only exit handlers are left to run.
+        self.left = False
+        self.retiring = False
+        self.ladder: Ladder | None = None
+        self._got_files = False
+        self._dump_seen = 0
+        self._heard = now
+        self._output_size = 0
+
+    # ------------------------------------------------------------------ talking
+
+    def read(self) -> tuple[list[Message], bool]:
+        """Everything that it has said, and whether its end is still open."""
+        if not self._got_files:
+            try:
+                flag, fds, _, _ = socket.recv_fds(self.channel.sock, 1, 2)
+            except OSError:
+                return [], False
+            self.capture = list(fds)
+            self._got_files = True
+            if not flag:
+                return [], False
+        return self.channel.receive_all()
+
+    def run(self, message: Message, now: float) -> None:
+        """Hand it an item; its time starts here and not while it waited for a device."""
+        self.current = message
+        self.runtime = str(message.get("runtime") or "")
+        self.state = "running"
+        self.phase = "call"
+        self._heard = now
+        self._dump_seen = self._dump_size()
+        limit = message.get("timeout") or 0.0
+        self.deadline = now + limit if limit else None
+        self.channel.send({**message, "m": "run"})
+
+    def in_teardown(self, now: float) -> None:
+        self.phase = "teardown"
+        limit = self.limits.teardown
+        self.deadline = now + limit if limit else None
+
+    def end(self, why: str, now: float) -> None:
+        """Ask it to leave: it finishes its fixtures first."""
+        self.state = "ending"
+        self.why_ending = why
+        self.phase = "exit"
+        self.deadline = now + (self.limits.teardown or 300.0)
+        try:
+            self.channel.send({"m": "end"})
+        except OSError:
+            pass  # it is dead already; its pidfd says so
+
+    def went_deaf(self, now: float) -> None:
+        """Its end of the channel is closed: it is dying, or an item closed our descriptor and it lives on, deaf."""
+        self.phase = "deaf"
+        self.deadline = now + DEAF_GRACE
+
+    def heard(self, now: float) -> None:
+        self._heard = now
+
+    # ------------------------------------------------------------------ deadlines
+
+    def overdue(self, now: float) -> str | None:
+        """Which limit it has broken, in words."""
+        if self.ladder is not None:
+            return None
+        if self.deadline is not None and now >= self.deadline:
+            return {
+                "start": f"did not start within {self.limits.startup:g} s",
+                "call": f"took longer than {self._item_limit():g} s",
+                "teardown": f"its teardown took longer than {self.limits.teardown:g} s",
+                "deaf": "closed the worker's event channel and lived on",
+                "exit": f"did not leave within {self.limits.teardown:g} s",
+            }[self.phase]
+        if self.limits.silence and self.state == "running" and now - self._last_sign(now) >= self.limits.silence:
+            return f"neither output nor progress for {self.limits.silence:g} s"
+        return None
+
+    def _item_limit(self) -> float:
+        return float((self.current or {}).get("timeout") or 0)
+
+    def _last_sign(self, now: float) -> float:
+        """When it last reported or printed."""
+        size = sum(_size(fd) for fd in self.capture)
+        if size != self._output_size:
+            self._output_size = size
+            self._heard = now
+        return self._heard
+
+    def next_look(self, now: float) -> float | None:
+        """When something about it is due, even if nothing happens."""
+        times = [self.ladder.at] if self.ladder else []
+        if self.deadline is not None and self.ladder is None:
+            times.append(self.deadline)
+        if self.limits.silence and self.state == "running":
+            times.append(now + self.limits.silence / 4)
+        return min(times, default=None)
+
+    # ------------------------------------------------------------------ the ladder
+
+    def start_ladder(self, kind: str, reason: str, now: float, *, dump: bool = True) -> None:
+        below = proctree.descendants(self.pid)
+        self.ladder = Ladder(kind, reason, at=now, targets={self.pid, *below})
+        if dump:
+            asked = [p for p in (self.pid, *below) if proctree.catches(p, killing.DUMP_SIGNAL)]
+            self.ladder.dump_queue = asked[:MAX_DUMPS]
+        else:
+            self.ladder.stage = "term"
+
+    def climb(self, now: float, lost: Callable[[str], None]) -> None:
+        """The next rung, when its time has come."""
+        ladder = self.ladder
+        if ladder is None or now < ladder.at:
+            return
+        step = {
+            "dump": self._climb_dump,
+            "native": self._climb_native,
+            "term": self._climb_term,
+            "kill": self._climb_kill,
+        }
+        if ladder.stage in step:
+            step[ladder.stage](ladder, now)
+        elif ladder.stage == "reap":
+            lost(proctree.describe(self.pid))
+            ladder.stage = "lost"
+            ladder.at = float("inf")
+
+    def _climb_dump(self, ladder: Ladder, now: float) -> None:
+        """One process at a time, until it has written and is quiet: together they would mix their lines."""
+        size = self._dump_size()
+        written_and_quiet = size > ladder.asked_size and size == ladder.quiet_size
+        if ladder.asked_at == 0.0 or written_and_quiet or now - ladder.asked_at > DUMP_PATIENCE:
+            if not ladder.dump_queue:
+                ladder.stage = "native"
+                return
+            ladder.asked_at, ladder.asked_size = now, size
+            killing.send(ladder.dump_queue.pop(0), killing.DUMP_SIGNAL)
+        ladder.quiet_size = size
+        ladder.at = now + 0.05
+
+    def _climb_native(self, ladder: Ladder, now: float) -> None:
+        if ladder.debugger is None and self.limits.native_dump:
+            ladder.debugger = killing.start_native_dump(self.pid, self.dump)
+            ladder.quiet_size = 0
+            if ladder.debugger is not None:
+                ladder.at = now + 0.05
+                return
+        elif ladder.debugger is not None and ladder.debugger.poll() is None:
+            ladder.quiet_size += 1
+            if ladder.quiet_size * 0.05 < self.limits.native_dump:
+                ladder.at = now + 0.05
+                return
+            ladder.debugger.kill()
+            ladder.debugger.wait()
+        ladder.stage = "term"
+
+    def _climb_term(self, ladder: Ladder, now: float) -> None:
+        ladder.targets |= killing.send_tree(self.pid, signal.SIGTERM, ladder.targets)
+        ladder.stage = "kill"
+        ladder.at = now + self.limits.grace
+
+    def _climb_kill(self, ladder: Ladder, now: float) -> None:
+        ladder.targets |= {self.pid, *proctree.descendants(self.pid)}
+        killing.kill_all(ladder.targets, os.getpid())
+        ladder.stage = "reap"
+        ladder.at = now + self.limits.reap
+
+    # ------------------------------------------------------------------ what it left
+
+    def died_in(self) -> str:
+        """The phase of its item when it died."""
+        return PHASES[self._phase[0]] if self._phase[0] < len(PHASES) else ""
+
+    def _dump_size(self) -> int:
+        return _size(self.dump)
+
+    def dumped(self) -> str:
+        """Stacks since the current item began."""
+        return _without_our_frames(_read(self.dump, self._dump_seen))
+
+    def printed(self) -> dict[str, str]:
+        """What it had captured when it died."""
+        names = ("stdout", "stderr")
+        return {name: text for name, fd in zip(names, self.capture, strict=False) if (text := _read(fd, 0))}
+
+    def close(self) -> None:
+        for fd in (*self.capture, self.dump, self.pidfd):
+            os.close(fd)
+        self.channel.close()
+        self._phase.close()
+
+
+def _size(fd: int) -> int:
+    try:
+        return os.fstat(fd).st_size
+    except OSError:
+        return 0
+
+
+def _read(fd: int, start: int) -> str:
+    """The text from `start`, its middle left out when it is too long to show."""
+    size = _size(fd)
+    if size - start <= SECTION_LIMIT:
+        return os.pread(fd, max(0, size - start), start).decode(errors="replace")
+    head = os.pread(fd, SECTION_LIMIT // 4, start).decode(errors="replace")
+    tail = os.pread(fd, SECTION_LIMIT * 3 // 4, size - SECTION_LIMIT * 3 // 4).decode(errors="replace")
+    return f"{head}\n[… {size - start - SECTION_LIMIT} bytes left out …]\n{tail}"
+
+
+def _without_our_frames(dump: str) -> str:
+    """Stacks end where the item's do: what lies below it is the same in every worker."""
+    kept, ours = [], False
+    for line in dump.splitlines():
+        ours = (ours or "/ondol/fleet/worker.py" in line) and line.startswith("  File ")
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept)

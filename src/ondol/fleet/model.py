@@ -1,0 +1,110 @@
+"""The nouns of a run, as the modules that decide see them: work, slots, devices. No I/O, no pytest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Work:
+    """One item as the scheduler sees it. `index` is its place in the collected list and its only identity."""
+
+    index: int
+    #: Items of one module stay together, so that module fixtures are made once.
+    module: str
+    #: Measured seconds of earlier runs; None when it never ran.
+    estimate: float | None = None
+    #: How many devices it needs at once. 0 = none: it runs on a CPU slot (preparing a task).
+    devices: int = 1
+    #: Items of one group never run at the same time.
+    group: str = ""
+    #: Device memory it declares, in bytes; 0 = an even share of the device.
+    memory: int = 0
+    #: A process of its own, before and after.
+    isolate: bool = False
+    #: The work that must have ended well before this one can run (a task's preparation).
+    after: int | None = None
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place where one worker lives: one of the workers of one device, or a CPU slot (`device` is empty)."""
+
+    name: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something items run on. `memory` is its capacity in bytes, 0 when unknown or unlimited."""
+
+    name: str
+    kind: str = "cpu"
+    #: What the vendor's visible-devices variable must hold for this device alone.
+    visible: str = ""
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Hand `work` to the worker of `slot`; `hint` is the work that most probably follows there."""
+
+    slot: str
+    work: int
+    devices: tuple[str, ...]
+    #: The worker must not have run anything before.
+    fresh: bool = False
+    #: The worker ends after it.
+    last: bool = False
+    hint: int | None = None
+    #: Nothing is known to follow, but something may: keep session fixtures alive.
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Revoke:
+    """Take back what the slot has been handed and has not started."""
+
+    slot: str
+
+
+@dataclass(frozen=True)
+class Retire:
+    """End the slot's worker: its device is needed for something else."""
+
+    slot: str
+
+
+@dataclass(frozen=True)
+class Unrunnable:
+    """No device can run this any more."""
+
+    work: int
+    why: str
+
+
+Action = Run | Revoke | Retire | Unrunnable
+
+
+@dataclass
+class SlotState:
+    """What the scheduler knows of one slot."""
+
+    slot: Slot
+    #: Its own list, not yet handed out.
+    todo: list[int] = field(default_factory=list)
+    #: Handed out, in order; the first one is running.
+    handed: list[int] = field(default_factory=list)
+    #: Who asked for what was revoked here.
+    thief: str = ""
+    #: Of the work handed out last: what comes next fits best beside it.
+    last_module: str = ""
+    #: A worker may be alive there.
+    warm: bool = False
+    #: A revoke or retire is on its way; hand out nothing until it is answered.
+    waiting: bool = False
+    down: bool = False
+
+    @property
+    def free(self) -> bool:
+        return not (self.handed or self.waiting or self.down)

@@ -1,0 +1,100 @@
+"""The options of a run, once: the plugin prefixes them with `--ondol-`, `ondol test` takes them bare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ondol.errors import UsageError
+from ondol.fleet.verdict import RETRIED_BY_DEFAULT, Cause
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option; `kwargs` are argparse's."""
+
+    name: str
+    help: str
+    kwargs: dict[str, Any]
+
+
+def _number(name: str, default: float, text: str) -> Option:
+    return Option(name, f"{text} (default: {default:g})", {"type": float, "default": default, "metavar": "SECONDS"})
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option("devices", "what to run on: auto, cuda, rocm, xpu, ascend, 0-3,6, cpu:4, sim:2, none", {"metavar": "SPEC"}),
+    Option("workers-per-device", "workers on each device (default: 1)", {"type": int, "default": 1, "metavar": "N"}),
+    Option(
+        "device-env", "one more variable that selects devices", {"action": "append", "default": [], "metavar": "NAME"}
+    ),
+    _number("timeout", 1800, "deadline of one item, without its teardown; 0 = none"),
+    _number("teardown-timeout", 300, "deadline of an item's teardown"),
+    _number("startup-timeout", 120, "deadline of a worker's start"),
+    _number("collect-timeout", 600, "`ondol test` only: end a collection that makes no progress for so long"),
+    _number("silence", 0, "end an item that neither prints nor progresses for so long; 0 = never"),
+    _number("session-timeout", 0, "deadline of the whole run: stop, report, exit 124; 0 = none"),
+    _number("grace", 3, "seconds between TERM and KILL"),
+    _number("reap-timeout", 60, "a killed process that is not gone by then makes its device lost"),
+    _number("native-stacks", 5, "time for py-spy or gdb to show native stacks of a hang; 0 = do not ask"),
+    Option(
+        "retries",
+        "further attempts after a fault of --retry-on (default: 1)",
+        {"type": int, "default": 1, "metavar": "N"},
+    ),
+    Option(
+        "retry-on",
+        "causes that are tried again: crashed, device, cache, timeout, failed (default: crashed,device,cache)",
+        {"default": ",".join(sorted(c.value for c in RETRIED_BY_DEFAULT)), "metavar": "CAUSES"},
+    ),
+    Option(
+        "judge",
+        "judge a failure in a warm worker once more in a fresh one: on, off (default: on)",
+        {"choices": ["on", "off"], "default": "on"},
+    ),
+    Option(
+        "flaky",
+        "what a flaky item counts as: pass, fail (default: pass)",
+        {"choices": ["pass", "fail"], "default": "pass"},
+    ),
+    Option(
+        "isolate",
+        "one process per: worker, item (default: worker)",
+        {"choices": ["worker", "item"], "default": "worker"},
+    ),
+    Option(
+        "hygiene",
+        "what to do about what items leave behind: off, report, recycle, fail (default: report)",
+        {"choices": ["off", "report", "recycle", "fail"], "default": "report"},
+    ),
+    Option(
+        "recycle-after", "replace a worker after so many items; 0 = never", {"type": int, "default": 0, "metavar": "N"}
+    ),
+    Option("probe", "a command that says whether the device of $ONDOL_DEVICE is healthy", {"metavar": "COMMAND"}),
+    _number("probe-timeout", 30, "a health probe that takes longer has failed"),
+    Option(
+        "start",
+        "how workers are made: auto, fork, spawn (default: auto)",
+        {"choices": ["auto", "fork", "spawn"], "default": "auto"},
+    ),
+    Option("journal", "where the record of the run goes (default: a file named in the summary)", {"metavar": "FILE"}),
+    Option("history", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
+    Option(
+        "live",
+        "one line per device on a terminal: auto, off (default: auto)",
+        {"choices": ["auto", "off"], "default": "auto"},
+    ),
+)
+
+
+def destination(option: Option) -> str:
+    return "ondol_" + option.name.replace("-", "_")
+
+
+def parse_causes(text: str) -> frozenset[Cause]:
+    known = {c.value: c for c in Cause if c not in {Cause.NONE, Cause.INTERRUPTED}}
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"--retry-on: there is no cause {unknown[0]!r}", hint=", ".join(known))
+    return frozenset(known[name] for name in names)

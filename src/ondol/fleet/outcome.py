@@ -1,0 +1,108 @@
+"""From what a worker reported about one attempt to that attempt's outcome. Pure: reports are dictionaries here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ondol.fleet.causes import cause_of
+from ondol.fleet.verdict import Attempt, Cause, Verdict
+
+Report = dict[str, Any]
+
+
+@dataclass
+class Gathered:
+    """One attempt while it is going on, and what came of it."""
+
+    item: int
+    number: int
+    slot: str = ""
+    worker: str = ""
+    device: str = ""
+    warm: bool = False
+    started: float = 0.0
+    reports: list[Report] = field(default_factory=list)
+    ending: dict[str, Any] = field(default_factory=dict)
+    #: Text of the failure, for the journal and for people.
+    text: str = ""
+
+    @property
+    def seconds(self) -> float:
+        return float(sum(r.get("duration", 0.0) for r in self.reports))
+
+    @property
+    def phase(self) -> str:
+        """The phase that was under way when the worker died."""
+        if self.ending.get("phase"):
+            return str(self.ending["phase"])
+        seen = {r.get("when") for r in self.reports}
+        setup_failed = any(r.get("when") == "setup" and r.get("outcome") != "passed" for r in self.reports)
+        if "call" in seen or setup_failed:
+            return "teardown"
+        return "call" if "setup" in seen else "setup"
+
+
+def _phase_outcome(report: Report) -> Verdict:
+    xfail = "wasxfail" in report
+    if report["outcome"] == "skipped":
+        return Verdict.XFAILED if xfail else Verdict.SKIPPED
+    if report["outcome"] == "passed":
+        return Verdict.XPASSED if xfail else Verdict.PASSED
+    return Verdict.FAILED if report["when"] == "call" else Verdict.ERROR
+
+
+def of_reports(reports: Sequence[Report]) -> Verdict:
+    """What plain pytest would say: the call decides, a broken setup or teardown is an error."""
+    phases = [r for r in reports if r.get("outcome") in {"passed", "failed", "skipped"}]
+    outcomes = {r["when"]: _phase_outcome(r) for r in phases if "when" in r}
+    bad_calls = [r for r in phases if r["when"] == "call" and r["outcome"] == "failed"]
+    if not outcomes:
+        return Verdict.ERROR
+    if bad_calls:
+        return Verdict.FAILED
+    if outcomes.get("teardown") is Verdict.ERROR:
+        return Verdict.ERROR
+    return outcomes.get("call", outcomes.get("setup", Verdict.ERROR))
+
+
+_BY_ENDING = {
+    "crashed": (Verdict.CRASHED, Cause.CRASHED),
+    "timeout": (Verdict.TIMEOUT, Cause.TIMEOUT),
+    "device-lost": (Verdict.DEVICE_LOST, Cause.DEVICE),
+    "interrupted": (Verdict.NOT_RUN, Cause.INTERRUPTED),
+}
+
+
+def attempt_of(gathered: Gathered, *, dirt_fails: bool = False) -> Attempt:
+    """The attempt as judging sees it."""
+    outcome, cause, reason = _judge_ending(gathered, dirt_fails)
+    return Attempt(outcome, cause, gathered.warm, gathered.device, reason)
+
+
+def _judge_ending(gathered: Gathered, dirt_fails: bool) -> tuple[Verdict, Cause, str]:
+    ending = gathered.ending
+    how = ending["how"]
+    if how in _BY_ENDING:
+        reason = ending.get("reason") or ("interrupted while it ran" if how == "interrupted" else how)
+        return *_BY_ENDING[how], reason
+    verdict = of_reports(gathered.reports)
+    if ending.get("escaped"):
+        return Verdict.ERROR, Cause.FAILED, f"escaped pytest: {ending['escaped']}"
+    if ending.get("poison"):
+        # Also when it passed: its kernel failed after the item had looked.
+        return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending['poison']}"
+    if verdict.bad:
+        return verdict, cause_of(gathered.text), _first_line(gathered.text)
+    if dirt_fails and ending.get("dirt"):
+        kinds = ", ".join(f"{kind}: {what}" for kind, what in ending["dirt"])
+        return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
+    return verdict, Cause.NONE, ""
+
+
+def _first_line(text: str) -> str:
+    """The line of a failure that says what was wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
+    return (marked or lines or [""])[0][:300]

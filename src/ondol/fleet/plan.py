@@ -1,0 +1,91 @@
+"""From collected pytest items to planned work: markers, deadlines, estimates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from ondol.errors import UsageError
+from ondol.fleet.controller import Planned
+from ondol.fleet.devices import parse_memory
+from ondol.fleet.model import Work
+
+MARKER = "ondol(devices=1, group='', timeout=None, memory='', isolate=False): what this item needs from its worker"
+_KNOWN = {"devices", "group", "timeout", "memory", "isolate"}
+
+
+@dataclass
+class Plan:
+    """Everything that is to be run."""
+
+    items: list[Planned] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    #: Work that prepares a task → the task's item.
+    prepares: dict[int, int] = field(default_factory=dict)
+
+
+def make_plan(
+    session: pytest.Session, history: dict[str, float], *, timeout: float, grace: float, isolate: bool
+) -> Plan:
+    plan = Plan()
+    for index, item in enumerate(session.items):
+        wishes = _wishes(item)
+        needs_prepare = bool(getattr(item, "ondol_prepare", None))
+        after = len(session.items) + index if needs_prepare else None
+        plan.items.append(
+            Planned(item.nodeid, _deadline(item, wishes, timeout, grace), str(getattr(item, "ondol_runtime", "")))
+        )
+        plan.works.append(
+            Work(
+                index,
+                module=str(getattr(item, "ondol_unit", "") or item.nodeid.split("::")[0]),
+                estimate=history.get(item.nodeid),
+                devices=int(wishes.get("devices", 1)),
+                group=str(wishes.get("group", "")) or _xdist_group(item),
+                memory=parse_memory(wishes.get("memory") or 0),
+                isolate=isolate or bool(wishes.get("isolate")),
+                after=after,
+            )
+        )
+        if after is not None:
+            plan.prepares[after] = index
+    plan.works += [Work(work, module="prepare", devices=0) for work in plan.prepares]
+    return plan
+
+
+def _wishes(item: pytest.Item) -> dict[str, Any]:
+    """The marker's arguments; the nearest one wins."""
+    found: dict[str, Any] = {}
+    for marker in item.iter_markers("ondol"):
+        unknown = set(marker.kwargs) - _KNOWN
+        if unknown or marker.args:
+            raise UsageError(
+                f"{item.nodeid}: mark.ondol takes {', '.join(sorted(_KNOWN))} by name",
+                because=f"{unknown or marker.args}",
+            )
+        found = {**marker.kwargs, **found}
+    if int(found.get("devices", 1)) < 1:
+        raise UsageError(f"{item.nodeid}: mark.ondol(devices=…) must be at least 1")
+    return found
+
+
+def _xdist_group(item: pytest.Item) -> str:
+    """Suites that were marked for xdist keep their meaning: such items never run at the same time."""
+    marker = item.get_closest_marker("xdist_group")
+    if marker is None:
+        return ""
+    return str(marker.args[0] if marker.args else marker.kwargs.get("name", ""))
+
+
+def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: float) -> float:
+    own = wishes.get("timeout")
+    if own is not None:
+        return float(own)
+    marker = item.get_closest_marker("timeout")
+    if marker is None:
+        return default
+    value = float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))
+    # pytest-timeout, where it is installed, gets the chance to fail the item from inside first.
+    return value + grace if value and item.config.pluginmanager.hasplugin("timeout") else value

@@ -1,0 +1,176 @@
+"""Everything that leans on pytest's insides, in one place, so that a new pytest breaks one file.
+
+A worker is a fork of a collected session. What must change in the fork: the capture files (their offsets are shared
+with every other fork), the terminal reporter (it would print), the temporary directory factory (names would collide),
+and the exit handlers (they belong to the process that registered them).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.capture import CaptureManager
+from _pytest.runner import CallInfo
+
+#: Rides along with a serialised report.
+SUBTESTS = "ondol_failed_subtests"
+
+
+class QuietReporter:
+    """Stands where the terminal reporter stood: everybody still finds it, nobody makes it print."""
+
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("pytest_"):
+            raise AttributeError(name)
+        return getattr(self._real, name)
+
+
+def silence_terminal(config: pytest.Config) -> None:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:
+        config.pluginmanager.unregister(reporter)
+        config.pluginmanager.register(QuietReporter(reporter), "terminalreporter")
+
+
+def own_capture(config: pytest.Config) -> list[int]:
+    """Give this process its own capture files; returns duplicates of their descriptors for who outlives us."""
+    manager = config.pluginmanager.get_plugin("capturemanager")
+    if not isinstance(manager, CaptureManager) or not manager.is_globally_capturing():
+        return []
+    manager.stop_global_capturing()
+    manager.start_global_capturing()
+    manager.suspend_global_capture(in_=False)
+    capturing = manager._global_capturing
+    found = []
+    for stream in (getattr(capturing, "out", None), getattr(capturing, "err", None)):
+        try:
+            found.append(os.dup(stream.tmpfile.fileno()))  # type: ignore[union-attr]
+        except (AttributeError, OSError, ValueError):
+            continue  # capture=sys keeps its text in memory only
+    return found
+
+
+def base_temp(config: pytest.Config) -> Path | None:
+    """The run's basetemp, made once in the controller, so that forks share it instead of racing for numbers."""
+    factory = getattr(config, "_tmp_path_factory", None)
+    return factory.getbasetemp() if factory is not None else None
+
+
+def own_base_temp(config: pytest.Config, base: Path | None, name: str) -> None:
+    factory = getattr(config, "_tmp_path_factory", None)
+    if factory is None or base is None:
+        return
+    own = base / name
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    factory._basetemp = own
+
+
+def forget_exit_handlers() -> None:
+    """Those of the controller: they would delete its files and end its servers from every fork."""
+    atexit._clear()
+
+
+def run_exit_handlers() -> None:
+    """Those that the items registered here."""
+    atexit._run_exitfuncs()
+
+
+def reset_stop_flags(session: pytest.Session) -> None:
+    """`-x` is the controller's decision; a failure here that is judged away must not stop this worker."""
+    session.shouldfail = False
+    session.shouldstop = False
+    session.testsfailed = 0
+
+
+def teardown_to(session: pytest.Session, item: pytest.Item | None, blamed: pytest.Item) -> pytest.TestReport | None:
+    """Tear down what `item` does not need; a report against `blamed` when that goes wrong."""
+    state = session._setupstate
+    call = CallInfo.from_call(lambda: state.teardown_exact(item), when="teardown", reraise=(pytest.exit.Exception,))
+    if call.excinfo is None:
+        return None
+    report: pytest.TestReport = blamed.ihook.pytest_runtest_makereport(item=blamed, call=call)
+    return report
+
+
+def stack_fits(session: pytest.Session, item: pytest.Item | None) -> bool:
+    """Everything that is set up is needed by `item` too."""
+    stack = session._setupstate.stack
+    needed = item.listchain() if item is not None else []
+    return list(stack) == needed[: len(stack)]
+
+
+def save_coverage(config: pytest.Config) -> None:
+    """pytest-cov in the controller combines what its forks leave beside its own data file."""
+    plugin = config.pluginmanager.get_plugin("_cov")
+    controller = getattr(plugin, "cov_controller", None)
+    coverage = getattr(controller, "cov", None)
+    if coverage is not None:
+        coverage.stop()
+        coverage.save()
+
+
+def report_to_wire(config: pytest.Config, report: pytest.TestReport) -> dict[str, Any]:
+    data: dict[str, Any] = config.hook.pytest_report_to_serializable(config=config, report=report)
+    counts = _failed_subtests(config)
+    if counts:
+        data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
+    return data
+
+
+def report_from_wire(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+    """JSON has no tuples; reporters look at some of these with isinstance."""
+    data = dict(data)
+    subtests = data.pop(SUBTESTS, 0)
+    for name in ("longrepr", "location"):
+        if isinstance(data.get(name), list):
+            data[name] = tuple(data[name])
+    for name in ("sections", "user_properties"):
+        data[name] = [tuple(pair) for pair in data.get(name, [])]
+    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+    if subtests:
+        _failed_subtests(config)[getattr(report, "id", report.nodeid)] = subtests
+    return report
+
+
+def _failed_subtests(config: pytest.Config) -> Any:
+    """Where pytest ≥ 9 counts failed subtests: it fails their test by that count, wherever it reports."""
+    try:
+        from _pytest.subtests import failed_subtests_key
+    except ImportError:
+        return {}
+    return config.stash.get(failed_subtests_key, {})
+
+
+def warning_to_wire(message: warnings.WarningMessage, when: str, nodeid: str, location: Any) -> dict[str, Any]:
+    category = message.category
+    return {
+        "text": str(message.message),
+        "category": [category.__module__, category.__qualname__],
+        "filename": message.filename,
+        "lineno": message.lineno,
+        "when": when,
+        "nodeid": nodeid,
+        "location": list(location) if location else None,
+    }
+
+
+def warning_from_wire(data: dict[str, Any]) -> dict[str, Any]:
+    """Arguments for `pytest_warning_recorded`."""
+    import importlib
+
+    module, name = data["category"]
+    try:
+        category = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError):
+        category = UserWarning
+    message = warnings.WarningMessage(data["text"], category, data["filename"], data["lineno"])
+    location = tuple(data["location"]) if data["location"] else None
+    return {"warning_message": message, "when": data["when"], "nodeid": data["nodeid"], "location": location}

@@ -1,0 +1,493 @@
+"""Who runs what, where, next. Pure: facts go in, actions come out; no clock, no I/O.
+
+Modules stay together for their fixtures; the longest go first; a slot with nothing left takes the tail of somebody
+else's list. Items that need several devices go before everything else and have their devices reserved while these
+drain, so that nothing can starve them, and one reservation is open at a time, so that two of them can never each hold
+what the other needs. With a single slot the order is the collected one, untouched.
+
+Every work is at any time in exactly one place: `pool`, a slot's `todo`, a slot's `handed`, `again`, `gangs`, `cpu`,
+`limbo` (ended, its verdict not yet decided) or `done`. `tests/fleet/test_schedule_model.py` checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ondol.fleet.model import Action, Device, Retire, Revoke, Run, Slot, SlotState, Unrunnable, Work
+
+
+def infeasible(works: Iterable[Work], devices: Mapping[str, Device]) -> list[Unrunnable]:
+    """What this set of devices can never run; said before anything starts."""
+    largest = max((d.memory or float("inf") for d in devices.values()), default=0)
+    found = []
+    for work in works:
+        if work.devices > len(devices):
+            found.append(Unrunnable(work.index, f"needs {work.devices} devices, there are {len(devices)}"))
+        elif work.devices and work.memory > largest:
+            found.append(
+                Unrunnable(work.index, f"declares {work.memory} bytes of device memory, the largest has {largest}")
+            )
+    return found
+
+
+@dataclass
+class Gang:
+    """A work that needs several devices, from reservation to release."""
+
+    work: int
+    devices: tuple[str, ...]
+    running: bool = False
+
+    @property
+    def slot(self) -> str:
+        return "gang:" + "+".join(self.devices)
+
+
+@dataclass
+class Scheduler:
+    """The whole state; `step()` returns what to do now."""
+
+    works: dict[int, Work]
+    slots: dict[str, SlotState]
+    devices: dict[str, Device]
+    depth: int = 2
+    retries_first: bool = False
+    pool: list[list[int]] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
+    gangs: list[int] = field(default_factory=list)
+    cpu: list[int] = field(default_factory=list)
+    limbo: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    avoid: dict[int, frozenset[str]] = field(default_factory=dict)
+    fresh: set[int] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    reserved: Gang | None = None
+    running: dict[str, Gang] = field(default_factory=dict)
+    #: Device → the slot that waits for its memory; nobody on that device overtakes it.
+    memory_queue: dict[str, str] = field(default_factory=dict)
+    stopping: bool = False
+
+    # ------------------------------------------------------------------ what happened
+
+    def ended(self, slot: str, work: int) -> None:
+        """The attempt is over; `settle` or `repeat` follows."""
+        if slot in self.running:
+            self.running[slot].running = False
+        else:
+            self.slots[slot].handed.remove(work)
+        self.limbo.add(work)
+
+    def settle(self, work: int) -> None:
+        """Its verdict is final."""
+        self.limbo.discard(work)
+        self.done.add(work)
+
+    def repeat(self, work: int, avoid: frozenset[str]) -> None:
+        """One more attempt, in a fresh process, elsewhere where possible."""
+        self.limbo.discard(work)
+        self.avoid[work] = avoid
+        self.fresh.add(work)
+        if self.works[work].devices > 1:
+            self.gangs.insert(0, work)
+        elif self.works[work].devices == 0:
+            self.cpu.insert(0, work)
+        else:
+            self.again.append(work)
+
+    def revoked(self, slot: str, works: Sequence[int]) -> None:
+        """The answer to `Revoke`: these had not started and are ours again."""
+        state = self.slots[slot]
+        thief, state.thief = self.slots.get(state.thief), ""
+        state.waiting = False
+        state.handed = [w for w in state.handed if w not in works]
+        if thief is None or thief.down or state.down or thief.todo or self.stopping:
+            self._give_back(works)
+            return
+        # The later half moves, at least one: given to the pool, the victim would take it all back.
+        movable = [w for w in works if self._suits(w, thief.slot.device)]
+        moved = movable[len(movable) // 2 :]
+        thief.todo = moved
+        state.todo = [w for w in works if w not in moved] + state.todo
+
+    def retired(self, slot: str) -> None:
+        """The slot's worker is gone, and with it its hold on the device."""
+        if slot in self.running:
+            del self.running[slot]
+            return
+        self.slots[slot].warm = False
+        self.slots[slot].waiting = False
+
+    def device_lost(self, device: str) -> list[Action]:
+        """Nothing runs there any more. What was running there ends by `ended`; what waited moves on."""
+        self.lost.add(device)
+        self.memory_queue.pop(device, None)
+        if self.reserved and device in self.reserved.devices:
+            self.gangs.insert(0, self.reserved.work)
+            self.reserved = None
+        actions: list[Action] = []
+        for state in self._of_device(device):
+            state.down = True
+            self._give_back(state.todo)
+            state.todo = []
+            if len(state.handed) > 1 and not state.waiting:
+                state.waiting = True
+                actions.append(Revoke(state.slot.name))
+        return actions
+
+    def drop(self, work: int) -> bool:
+        """Never run it (its preparation failed). False when it was not waiting any more."""
+        if work not in self.waiting_works():
+            return False
+        for line in (*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu):
+            if work in line:
+                line.remove(work)
+        if self.reserved and self.reserved.work == work:
+            self.reserved = None
+        self.pool = [unit for unit in self.pool if unit]
+        self.limbo.add(work)
+        return True
+
+    def stop(self) -> list[Action]:
+        """Hand out nothing more; take back what has not started."""
+        self.stopping = True
+        actions: list[Action] = []
+        for state in self.slots.values():
+            if len(state.handed) > 1 and not state.waiting:
+                state.waiting = True
+                actions.append(Revoke(state.slot.name))
+        return actions
+
+    # ------------------------------------------------------------------ what is left
+
+    def waiting_works(self) -> list[int]:
+        """Everything that was never handed out."""
+        lists = [*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu]
+        found = [w for line in lists for w in line]
+        if self.reserved:
+            found.append(self.reserved.work)
+        return sorted(found)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running) or any(s.handed or s.waiting for s in self.slots.values())
+
+    @property
+    def finished(self) -> bool:
+        return not self.busy and not self.limbo and (self.stopping or not self.waiting_works())
+
+    # ------------------------------------------------------------------ what to do now
+
+    def step(self) -> list[Action]:
+        """Everything that can be started or must be asked for now; asking twice gives nothing new."""
+        actions: list[Action] = []
+        while not self.stopping:
+            more = self._pass()
+            actions += more
+            if not more:
+                break
+        return actions
+
+    def _pass(self) -> list[Action]:
+        actions: list[Action] = self._strand()
+        actions += self._advance_gang()
+        for state in self.slots.values():
+            if not state.slot.device:
+                actions += self._feed_cpu(state)
+        # Two rounds: nobody steals before everybody had a chance at the pool.
+        for idle_may_steal in (False, True):
+            for state in self._device_slots():
+                actions += self._feed(state, idle_may_steal)
+        return actions
+
+    def _strand(self) -> list[Action]:
+        """Works that no remaining device can ever take, after a loss."""
+        if not self.lost:
+            return []
+        healthy = [device for name, device in self.devices.items() if name not in self.lost]
+        actions: list[Action] = []
+        for work in self.waiting_works():
+            need = self.works[work]
+            fitting = [d for d in healthy if not d.memory or need.memory <= d.memory]
+            if need.devices and len(fitting) < need.devices:
+                self.drop(work)
+                why = (
+                    f"needs {need.devices} healthy device(s), {len(fitting)} left"
+                    if healthy
+                    else "no healthy device left"
+                )
+                actions.append(Unrunnable(work, why))
+        return actions
+
+    # ------------------------------------------------------------------ gangs
+
+    def _advance_gang(self) -> list[Action]:
+        if self.reserved is None:
+            self.reserved = self._reserve()
+        gang = self.reserved
+        if gang is None:
+            return []
+        slots = [s for name in gang.devices for s in self._of_device(name)]
+        if any(s.handed or s.waiting for s in slots):
+            return []
+        warm = [s for s in slots if s.warm]
+        for state in warm:
+            state.waiting = True
+        if warm:
+            return [Retire(state.slot.name) for state in warm]
+        self.reserved = None
+        gang.running = True
+        self.running[gang.slot] = gang
+        return [Run(gang.slot, gang.work, gang.devices, fresh=True, last=True)]
+
+    def _reserve(self) -> Gang | None:
+        taken = {name for gang in self.running.values() for name in gang.devices} | self.lost
+        for work in self.gangs:
+            need = self.works[work]
+            free = [n for n in self.devices if n not in taken and self._suits(work, n)]
+            if len(free) < need.devices or self._blocked(work):
+                continue
+            # Those with the least in hand drain first; devices that saw it fail come last.
+            free.sort(key=lambda n: (n in self.avoid.get(work, ()), sum(len(s.handed) for s in self._of_device(n))))
+            self.gangs.remove(work)
+            return Gang(work, tuple(sorted(free[: need.devices], key=list(self.devices).index)))
+        return None
+
+    def _held_by_gang(self, device: str) -> bool:
+        if self.reserved and device in self.reserved.devices:
+            return True
+        return any(device in gang.devices for gang in self.running.values())
+
+    # ------------------------------------------------------------------ slots
+
+    def _feed_cpu(self, state: SlotState) -> list[Action]:
+        if not state.free:
+            return []
+        for work in self.cpu:
+            if not self._blocked(work):
+                self.cpu.remove(work)
+                return [self._hand(state, work, fresh=work in self.fresh)]
+        return []
+
+    def _feed(self, state: SlotState, may_steal: bool) -> list[Action]:
+        """Fill up to `depth`, but only when half of that is gone: fewer, larger messages."""
+        actions: list[Action] = []
+        if len(state.handed) > self.depth // 2:
+            return actions
+        while self._may_be_fed(state):
+            if self.retries_first:
+                self._take_again(state)
+            if not state.todo and not self._refill(state):
+                if may_steal and state.free:
+                    actions += self._steal(state)
+                if not state.todo:
+                    break
+            work = self._first_ready(state)
+            if work is None:
+                break
+            state.todo.remove(work)
+            actions.append(self._hand(state, work))
+        return actions
+
+    def _may_be_fed(self, state: SlotState) -> bool:
+        if state.down or state.waiting or self._held_by_gang(state.slot.device):
+            return False
+        return len(state.handed) < (1 if self._shares_memory(state.slot.device) else self.depth)
+
+    def _first_ready(self, state: SlotState) -> int | None:
+        """The first of its list that may run now; waiting for memory is waiting in line."""
+        device = state.slot.device
+        work = self._first_unblocked(state)
+        if work is None:
+            return None
+        holder = self.memory_queue.get(device)
+        # Somebody may have taken the work that the first in line waited with: then it waits for nothing.
+        if holder and self._first_unblocked(self.slots[holder]) is None:
+            del self.memory_queue[device]
+        if self.memory_queue.setdefault(device, state.slot.name) != state.slot.name or not self._fits(work, device):
+            return None
+        del self.memory_queue[device]
+        return work
+
+    def _first_unblocked(self, state: SlotState) -> int | None:
+        """Its list's order, unless the first must wait: then what shares the worker's module or runtime comes first."""
+        if state.todo and not self._blocked(state.todo[0], state):
+            return state.todo[0]
+        ready = [work for work in state.todo if not self._blocked(work, state)]
+        return min(ready, key=lambda w: self.works[w].module != state.last_module, default=None)
+
+    def _hand(self, state: SlotState, work: int, fresh: bool | None = None) -> Run:
+        need = self.works[work]
+        is_fresh = need.isolate or work in self.fresh if fresh is None else fresh
+        state.handed.append(work)
+        state.warm = True
+        state.last_module = need.module
+        hint = None if need.isolate or not state.slot.device else self._hint(state)
+        more = hint is None and not need.isolate and self._more_may_come(state)
+        device = (state.slot.device,) if state.slot.device else ()
+        return Run(state.slot.name, work, device, is_fresh, need.isolate, hint, more)
+
+    def _hint(self, state: SlotState) -> int | None:
+        """What will most probably follow, so that the right fixtures stay alive."""
+        if not state.todo:
+            self._refill(state)
+        work = self._first_unblocked(state)
+        return None if work is None or self.works[work].isolate or work in self.fresh else work
+
+    def _more_may_come(self, state: SlotState) -> bool:
+        others = (s for s in self._device_slots() if s is not state)
+        return bool(state.slot.device) and any(s.todo or len(s.handed) > 1 for s in others)
+
+    def _refill(self, state: SlotState) -> bool:
+        """Take the next unit of the pool, or one repeated work."""
+        device = state.slot.device
+        for unit in self.pool:
+            if all(self._suits(work, device) for work in unit) and not self._group_elsewhere(unit[0], state):
+                self.pool.remove(unit)
+                state.todo = unit
+                return True
+        # A fresh process ends the warm one, so what is repeated waits for a slot with nothing else to do.
+        return not state.handed and self._take_again(state)
+
+    def _take_again(self, state: SlotState) -> bool:
+        for work in self.again:
+            if self._suits(work, state.slot.device) and not self._blocked(work, state):
+                self.again.remove(work)
+                state.todo.insert(0, work)
+                return True
+        return False
+
+    def _steal(self, thief: SlotState) -> list[Action]:
+        """The tail of the longest list; if all lists are empty, ask for what is handed out and not started."""
+        device = thief.slot.device
+        victims = [s for s in self._device_slots() if s is not thief and self._tail(s, device)]
+        if victims:
+            victim = max(victims, key=lambda s: sum(self._cost(w) for w in s.todo))
+            tail = self._tail(victim, device)
+            gone = set(tail)
+            victim.todo = [w for w in victim.todo if w not in gone]
+            thief.todo = tail
+            return []
+        asked = sum(1 for s in self._device_slots() if s.waiting and s.handed)
+        idle = sum(1 for s in self._device_slots() if s.free and not s.todo)
+        queued = [s for s in self._device_slots() if len(s.handed) > 1 and not s.waiting]
+        queued = [s for s in queued if any(self._suits(w, device) for w in s.handed[1:])]
+        if not queued or asked >= idle:
+            return []
+        victim = max(queued, key=lambda s: sum(self._cost(w) for w in s.handed[1:]))
+        victim.waiting = True
+        victim.thief = thief.slot.name
+        return [Revoke(victim.slot.name)]
+
+    def _tail(self, victim: SlotState, device: str) -> list[int]:
+        """Its last module, or the second half of its only one: what it would reach last."""
+        movable: list[int] = []
+        for work in reversed(victim.todo):
+            if not self._free_to_move(work, device):
+                break
+            movable.append(work)
+        if not movable:
+            return []
+        movable.reverse()
+        last_module = [w for w in movable if self.works[w].module == self.works[movable[-1]].module]
+        if len(last_module) < len(victim.todo):
+            return last_module
+        keep = len(victim.todo) // 2 if victim.handed or len(victim.todo) > 1 else 0
+        return last_module[keep:]
+
+    def _free_to_move(self, work: int, device: str) -> bool:
+        return not self.works[work].group and self._suits(work, device)
+
+    # ------------------------------------------------------------------ small questions
+
+    def _device_slots(self) -> list[SlotState]:
+        return [s for s in self.slots.values() if s.slot.device]
+
+    def _of_device(self, device: str) -> list[SlotState]:
+        return [s for s in self.slots.values() if s.slot.device == device]
+
+    def _cost(self, work: int) -> float:
+        estimate = self.works[work].estimate
+        return 1.0 if estimate is None else estimate
+
+    def _suits(self, work: int, device: str) -> bool:
+        capacity = self.devices[device].memory
+        if capacity and self.works[work].memory > capacity:
+            return False
+        shunned = self.avoid.get(work, frozenset())
+        others = [n for n in self.devices if n not in self.lost and n not in shunned]
+        return device not in shunned or len(others) < self.works[work].devices
+
+    def _blocked(self, work: int, state: SlotState | None = None) -> bool:
+        """Not yet: its preparation is not done, or its group runs elsewhere."""
+        after = self.works[work].after
+        if after is not None and after not in self.done:
+            return True
+        return self._group_elsewhere(work, state)
+
+    def _group_elsewhere(self, work: int, state: SlotState | None) -> bool:
+        group = self.works[work].group
+        if not group:
+            return False
+        handed = [w for s in self.slots.values() if s is not state for w in s.handed]
+        handed += [gang.work for gang in self.running.values()]
+        if self.reserved and self.reserved.work != work:
+            handed.append(self.reserved.work)
+        return any(self.works[w].group == group for w in handed if w != work)
+
+    def _shares_memory(self, device: str) -> bool:
+        return bool(self.devices[device].memory) and len(self._of_device(device)) > 1
+
+    def _fits(self, work: int, device: str) -> bool:
+        if not self._shares_memory(device):
+            return True
+        slots = self._of_device(device)
+        share = self.devices[device].memory // len(slots)
+        in_use = sum(self.works[w].memory or share for s in slots for w in s.handed)
+        return in_use + (self.works[work].memory or share) <= self.devices[device].memory
+
+    def _give_back(self, works: Sequence[int]) -> None:
+        """To the front of the pool, module by module; repeated works to where repeated works wait."""
+        self.again = [w for w in works if w in self.fresh] + self.again
+        units = _by_module([self.works[w] for w in works if w not in self.fresh])
+        self.pool = units + self.pool
+
+
+def _by_module(works: Sequence[Work]) -> list[list[int]]:
+    """Units in order of first appearance; the works of one group are one unit wherever they were found."""
+    units: dict[tuple[str, str], list[int]] = {}
+    for work in works:
+        key = ("group", work.group) if work.group else ("module", work.module)
+        units.setdefault(key, []).append(work.index)
+    return list(units.values())
+
+
+def build(
+    works: Sequence[Work],
+    slots: Sequence[Slot],
+    devices: Sequence[Device],
+    *,
+    keep_order: bool = False,
+    retries_first: bool = False,
+    depth: int = 2,
+) -> Scheduler:
+    """The scheduler at the start of a run. `keep_order`: somebody (`--ff`) chose the order on purpose."""
+    known = {work.index: work for work in works}
+    scheduler = Scheduler(
+        works=known,
+        slots={slot.name: SlotState(slot) for slot in slots},
+        devices={device.name: device for device in devices},
+        retries_first=retries_first,
+        depth=depth,
+        cpu=[w.index for w in works if w.devices == 0],
+        gangs=[w.index for w in works if w.devices > 1],
+    )
+    single = [w for w in works if w.devices == 1]
+    if sum(1 for slot in slots if slot.device) == 1:
+        scheduler.pool = [[w.index for w in single]] if single else []
+        return scheduler
+    scheduler.pool = _by_module(single)
+    if not keep_order:
+        scheduler.pool.sort(key=lambda unit: -sum(scheduler._cost(w) for w in unit))
+        scheduler.gangs.sort(key=lambda w: (-known[w].devices, -scheduler._cost(w)))
+    return scheduler

@@ -1,0 +1,191 @@
+"""What an item's attempts add up to: exactly one verdict, or one more attempt. Pure.
+
+Retries are decided by *cause*, never by hope: a crash or a device fault may be the machine's, so it is tried again, in
+a fresh process and elsewhere; an assertion is the item's own, so it is only *judged* once more, and only when the
+worker had run other items before, because then their leftovers are a suspect too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+class Verdict(str, enum.Enum):
+    """An item's one final outcome (R1)."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    XPASSED = "xpassed"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    DEVICE_LOST = "device-lost"
+    NOT_RUN = "not-run"
+
+    @property
+    def bad(self) -> bool:
+        """The run failed because of this item."""
+        return self in {Verdict.FAILED, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASHED}
+
+    @property
+    def incomplete(self) -> bool:
+        """Nobody knows whether the item is good."""
+        return self in {Verdict.DEVICE_LOST, Verdict.NOT_RUN}
+
+
+class Cause(str, enum.Enum):
+    """Why an attempt did not end well; decides whether it is tried again."""
+
+    NONE = ""
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    DEVICE = "device"
+    CACHE = "cache"
+    INTERRUPTED = "interrupted"
+
+
+RETRIED_BY_DEFAULT = frozenset({Cause.CRASHED, Cause.DEVICE, Cause.CACHE})
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of an item, as far as judging needs it."""
+
+    outcome: Verdict
+    cause: Cause = Cause.NONE
+    #: The worker had run other items before this one.
+    warm: bool = False
+    device: str = ""
+    reason: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not (self.outcome.bad or self.outcome.incomplete)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How much doubt a bad attempt gets."""
+
+    retries: int = 1
+    retry_on: frozenset[Cause] = RETRIED_BY_DEFAULT
+    judge: bool = True
+    #: Judging stops when this many failures were confirmed and none was overturned: the suite is simply red.
+    judge_limit: int = 20
+    #: A flaky item counts as failed.
+    flaky_fails: bool = False
+
+
+@dataclass
+class JudgeRecord:
+    """How judging went so far in this run."""
+
+    confirmed: int = 0
+    overturned: int = 0
+
+    def spent(self, policy: Policy) -> bool:
+        return self.overturned == 0 and self.confirmed >= policy.judge_limit
+
+
+@dataclass(frozen=True)
+class Again:
+    """Try once more, in a fresh process, away from `avoid` where that is possible."""
+
+    avoid: frozenset[str]
+    why: str
+
+
+@dataclass(frozen=True)
+class Final:
+    """The verdict. `flaky` says that an earlier attempt went badly; `why` is for people."""
+
+    verdict: Verdict
+    flaky: bool = False
+    why: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+
+def judge(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> Again | Final:
+    """Decide after the last of `attempts`."""
+    last = attempts[-1]
+    if last.good:
+        final = _good_end(attempts)
+        if final.flaky and policy.flaky_fails:
+            return Final(Verdict.FAILED, flaky=True, why=f"flaky: {final.why}")
+        return final
+    lost = sum(a.outcome is Verdict.DEVICE_LOST for a in attempts)
+    if last.outcome is Verdict.DEVICE_LOST and last.cause is Cause.DEVICE and lost < 2:
+        # Its device was taken from it. Once: an item that costs two devices is more likely the culprit than they.
+        return Again(frozenset(a.device for a in attempts if a.device), "its device was lost: moved elsewhere")
+    if last.cause is Cause.INTERRUPTED or last.outcome.incomplete:
+        return Final(last.outcome, why=last.reason)
+    again = _again(attempts, policy, record)
+    return again if again is not None else Final(last.outcome, why=last.reason)
+
+
+def _good_end(attempts: Sequence[Attempt]) -> Final:
+    last = attempts[-1]
+    bad = [a for a in attempts[:-1] if not a.good]
+    if not bad:
+        return Final(last.outcome, why=last.reason)
+    first = bad[0]
+    if first.cause is Cause.FAILED and first.warm:
+        why = "state-leak suspect: failed in a warm worker, passed in a fresh one"
+    else:
+        number = list(attempts).index(first) + 1
+        why = f"{first.outcome.value} on attempt {number}, {last.outcome.value} on attempt {len(attempts)}"
+    return Final(last.outcome, flaky=True, why=why)
+
+
+def _again(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> Again | None:
+    last = attempts[-1]
+    spent = len(attempts) - 1
+    if last.cause in policy.retry_on and spent < policy.retries:
+        return Again(frozenset(a.device for a in attempts if a.device), f"{last.outcome.value}: tried again elsewhere")
+    first_failure = last.cause is Cause.FAILED and spent == 0
+    if first_failure and last.warm and policy.judge and not record.spent(policy):
+        return Again(frozenset(), "failed in a warm worker: judged again in a fresh one")
+    return None
+
+
+def note_judgement(attempts: Sequence[Attempt], final: Final, record: JudgeRecord) -> None:
+    """Remember how a judged failure ended, so that a red suite is not run twice over."""
+    if len(attempts) < 2 or attempts[0].cause is not Cause.FAILED:
+        return
+    if final.flaky:
+        record.overturned += 1
+    else:
+        record.confirmed += 1
+
+
+@dataclass
+class Tally:
+    """The accounting of a run: planned = the sum of all verdicts, or something is wrong."""
+
+    planned: int = 0
+    counts: dict[Verdict, int] = field(default_factory=dict)
+    flaky: int = 0
+
+    def add(self, final: Final) -> None:
+        self.counts[final.verdict] = self.counts.get(final.verdict, 0) + 1
+        self.flaky += final.flaky
+
+    @property
+    def adds_up(self) -> bool:
+        return sum(self.counts.values()) == self.planned
+
+    def count(self, *verdicts: Verdict) -> int:
+        return sum(self.counts.get(v, 0) for v in verdicts)
+
+    @property
+    def bad(self) -> int:
+        return self.count(*[v for v in Verdict if v.bad])
+
+    @property
+    def incomplete(self) -> int:
+        return self.count(*[v for v in Verdict if v.incomplete])

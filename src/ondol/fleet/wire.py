@@ -1,0 +1,119 @@
+"""Messages between controller, agent and workers: one JSON object each, on a descriptor of their own.
+
+A worker shares its descriptors with whatever code the tests run, and that code may write anything to any of them. So a
+frame starts with a token that only the two ends know, and carries its length and checksum: bytes that are not a frame
+are skipped and counted, and the next good frame is found again.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+Message = dict[str, Any]
+
+TOKEN_BYTES = 16
+_HEAD = struct.Struct("<II")
+#: Above this a length is garbage, not a message.
+MAX_FRAME = 512 << 20
+#: Descriptors are moved up here, away from the numbers that tests close in ranges.
+HIGH_FD = 700
+
+
+def encode(token: bytes, message: Message) -> bytes:
+    body = json.dumps(message, default=repr, separators=(",", ":")).encode()
+    return token + _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+class Decoder:
+    """Bytes in, messages out; `garbage` counts the bytes that belonged to no message."""
+
+    def __init__(self, token: bytes) -> None:
+        self._token = token
+        self._buffer = bytearray()
+        self.garbage = 0
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        self._buffer += data
+        while True:
+            start = self._buffer.find(self._token)
+            if start < 0:
+                # The last bytes may be the beginning of a token that is still on its way.
+                self._skip(max(0, len(self._buffer) - len(self._token) + 1))
+                return
+            self._skip(start)
+            head = len(self._token) + _HEAD.size
+            if len(self._buffer) < head:
+                return
+            length, checksum = _HEAD.unpack_from(self._buffer, len(self._token))
+            if length > MAX_FRAME:
+                self._skip(1)
+                continue
+            if len(self._buffer) < head + length:
+                return
+            body = bytes(self._buffer[head : head + length])
+            if zlib.crc32(body) != checksum:
+                self._skip(1)
+                continue
+            del self._buffer[: head + length]
+            message = json.loads(body)
+            yield message
+
+    def _skip(self, count: int) -> None:
+        self.garbage += count
+        del self._buffer[:count]
+
+
+class Channel:
+    """One end of a stream socket that carries messages."""
+
+    def __init__(self, sock: socket.socket, token: bytes) -> None:
+        self.sock = sock
+        self._token = token
+        self.decoder = Decoder(token)
+        self._ready: list[Message] = []
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def send(self, message: Message) -> None:
+        """Blocks until the other end has room; raises OSError when it is gone."""
+        self.sock.sendall(encode(self._token, message))
+
+    def receive_all(self) -> tuple[list[Message], bool]:
+        """What has arrived, without waiting, and whether the other end is still there."""
+        found: list[Message] = []
+        while True:
+            try:
+                data = self.sock.recv(1 << 18, socket.MSG_DONTWAIT)
+            except (BlockingIOError, InterruptedError):
+                return found, True
+            except OSError:
+                return found, False
+            if not data:
+                return found, False
+            found += self.decoder.feed(data)
+
+    def receive(self) -> Message | None:
+        """The next message, waiting for it; None when the other end is gone."""
+        while not self._ready:
+            data = self.sock.recv(1 << 16)
+            if not data:
+                return None
+            self._ready += self.decoder.feed(data)
+        return self._ready.pop(0)
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends with room for a burst of reports."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return ends

@@ -1,0 +1,327 @@
+"""The inside of a worker: run what is sent, stream what happens, look after itself, and leave.
+
+It decides nothing about retries, deadlines or verdicts: those belong to processes that a test cannot kill.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import mmap
+import os
+import signal
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondol.fleet import hygiene, pytest_inside
+from ondol.fleet.wire import Channel, Message
+from ondol.host import proctree
+from ondol.host.gpu_context import cuda_fault
+from ondol.host.killing import DUMP_SIGNAL
+
+#: A captured section longer than this keeps its beginning and its end.
+SECTION_LIMIT = 1 << 20
+
+#: What a byte of shared memory says about a worker when it is too late to ask.
+PHASES = ("", "setup", "call", "teardown")
+
+DEVICE_KEY = pytest.StashKey["Place"]()
+
+
+@dataclass
+class Place:
+    """Where a worker lives and how it is to behave; decided by the agent before the fork."""
+
+    name: str
+    slot: str
+    generation: int
+    env: dict[str, str]
+    tmpdir: str
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    hygiene: str = "report"
+
+
+#: Index and node id of an item → the item; a spawned worker collects its file first.
+Lookup = Callable[[int, str], pytest.Item]
+
+
+def settle_in(place: Place, parent: int, dump_fd: int) -> None:
+    """The process itself: whom it dies with, what it shows when asked, where its temporary files go."""
+    os.setpgid(0, 0)
+    proctree.die_with_parent(parent)
+    # A test that forks twice must not escape: its orphans become ours, and ours are ended with us.
+    proctree.become_subreaper()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.enable(file=dump_fd, all_threads=True)
+    faulthandler.register(DUMP_SIGNAL, file=dump_fd, all_threads=True, chain=False)
+    try:
+        # Out of memory, the kernel should choose the test and not the supervisor.
+        Path("/proc/self/oom_score_adj").write_text("500")
+    except OSError:
+        pass
+    os.environ.update(place.env)
+    os.environ["TMPDIR"] = place.tmpdir
+    tempfile.tempdir = None
+
+
+class WorkerPlugin:
+    """Listens to pytest in the worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        self._worker.phase[0] = PHASES.index("setup")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self) -> None:
+        self._worker.phase[0] = PHASES.index("call")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        self._worker.phase[0] = PHASES.index("teardown")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._worker.send_report(report)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+        """What a wider fixture makes outlives the item by design."""
+        baseline = self._worker.baseline
+        if fixturedef.scope == "function" or baseline is None:
+            return (yield)
+        before = hygiene.take()
+        try:
+            return (yield)
+        finally:
+            self._worker.baseline = hygiene.absorb(baseline, before, hygiene.take())
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        if fixturedef.scope != "function":
+            self._worker.finished_wide = True
+
+    def pytest_warning_recorded(
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
+    ) -> None:
+        data = pytest_inside.warning_to_wire(warning_message, when, nodeid, location)
+        self._worker.send({"m": "warning", "data": data})
+
+
+class Worker:
+    """One warm process, from `hello` to `bye`."""
+
+    def __init__(
+        self, session: pytest.Session, lookup: Lookup, channel: Channel, place: Place, phase: mmap.mmap
+    ) -> None:
+        self.session = session
+        self.config = session.config
+        self.lookup = lookup
+        self.channel = channel
+        self.place = place
+        self.baseline: hygiene.Snapshot | None = None
+        self._before: hygiene.Snapshot | None = None
+        self.finished_wide = False
+        self.ran = 0
+        self._pid = os.getpid()
+        self._current: Message = {}
+        self._previous: pytest.Item | None = None
+        self._held: list[Message] = []
+        self.phase = phase
+        self._libraries = hygiene.Libraries()
+        self.config.stash[DEVICE_KEY] = place
+        self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
+
+    def send(self, message: Message) -> None:
+        if os.getpid() != self._pid:
+            # A test forked and its child came back out of the test: it must not report as us.
+            os._exit(0)
+        message["item"] = self._current.get("item")
+        message["attempt"] = self._current.get("attempt")
+        self.channel.send(message)
+
+    def send_report(self, report: pytest.TestReport) -> None:
+        """A good setup waits for its call and a good teardown for `done`: every message wakes three processes."""
+        report.sections = [(name, shorten(text)) for name, text in report.sections]
+        self._held.append(pytest_inside.report_to_wire(self.config, report))
+        if report.when not in {"setup", "teardown"} or not report.passed:
+            self.send({"m": "reports", "data": self._take_held()})
+
+    def _take_held(self) -> list[Message]:
+        held, self._held = self._held, []
+        return held
+
+    # ------------------------------------------------------------------ the loop
+
+    def serve(self) -> None:
+        """Until told to end, or until the agent is gone."""
+        self.channel.send({"m": "hello", "pid": os.getpid()})
+        while True:
+            message = self._next()
+            if message is None or message["m"] == "end":
+                break
+            if message["m"] == "run":
+                self._run(message)
+                if message.get("last"):
+                    break
+        self.leave()
+
+    def _next(self) -> Message | None:
+        try:
+            return self.channel.receive()
+        except KeyboardInterrupt:
+            return None
+
+    def _run(self, message: Message) -> None:
+        try:
+            item = self.lookup(message["target"], message["nodeid"])
+        except LookupError as error:
+            self._current = message
+            self.send({"m": "done", "escaped": str(error), "ran": self.ran})
+            return
+        if message.get("prepare"):
+            self._prepare(item, message)
+            return
+        self._leave_the_previous_for(item)
+        self._current = message
+        item.ondol_prepared = message.get("prepared")  # type: ignore[attr-defined]
+        pytest_inside.reset_stop_flags(self.session)
+        self.baseline = self._before or (hygiene.take() if self.place.hygiene != "off" else None)
+        self.finished_wide = False
+        ended = self._protocol(item, self._follower(item, message))
+        self._previous = item
+        self.ran += 1
+        dirt = self._look_around()
+        fault = self._device_fault(item)
+        self.phase[0] = 0
+        done: Message = {
+            "m": "done",
+            "reports": self._take_held(),
+            "dirt": [[d.kind, d.what] for d in dirt],
+            "poison": fault,
+            "ran": self.ran,
+        }
+        self.send({**done, **ended})
+
+    def _prepare(self, item: pytest.Item, message: Message) -> None:
+        """A task's preparation: no device, no fixtures, and its failure is its own task's."""
+        self._current = message
+        self.ran += 1
+        try:
+            answer = {"prepared": item.ondol_prepare()}  # type: ignore[attr-defined]
+        except BaseException:
+            answer = {"escaped": traceback.format_exc()}
+        self.send({"m": "done", "ran": self.ran, **answer})
+
+    def _protocol(self, item: pytest.Item, follower: pytest.Item | None) -> Message:
+        """Run the item through pytest's own protocol; anything that escapes it is said, not raised."""
+        try:
+            self.config.hook.pytest_runtest_protocol(item=item, nextitem=follower)
+        except pytest.exit.Exception as stop:
+            return {"exit": [str(stop.msg), stop.returncode]}
+        except KeyboardInterrupt:
+            return {"escaped": "KeyboardInterrupt"}
+        except BaseException:
+            return {"escaped": traceback.format_exc()}
+        return {}
+
+    def _follower(self, item: pytest.Item, message: Message) -> pytest.Item | None:
+        if message.get("hint") is not None:
+            return self.lookup(message["hint"], message["hint_nodeid"])
+        return self._neighbour(item) if message.get("more") else None
+
+    def _neighbour(self, item: pytest.Item) -> pytest.Item | None:
+        """Something may still be stolen for us, most likely of this module: keep alive what it would need."""
+        items = self.session.items
+        place = items.index(item) if item in items else 0
+        near = [items[n] for n in (place - 1, place + 1) if 0 <= n < len(items)]
+        return max(near, key=lambda other: other.parent is item.parent, default=None)
+
+    def _leave_the_previous_for(self, item: pytest.Item | None) -> None:
+        """The hint was wrong, or nothing follows: tear down what only the previous items needed."""
+        if self._previous is None:
+            return
+        if pytest_inside.stack_fits(self.session, item):
+            return
+        self._before = None
+        report = pytest_inside.teardown_to(self.session, item, self._previous)
+        if report is not None:
+            data = pytest_inside.report_to_wire(self.config, report)
+            self.send({"m": "late", "data": data})
+
+    # ------------------------------------------------------------------ after an item
+
+    def _look_around(self) -> Iterable[hygiene.Dirt]:
+        before, self.baseline, self._before = self.baseline, None, None
+        if before is None:
+            return []
+        after = hygiene.take()
+        dirt = hygiene.compare(before, after, finished_wide=self.finished_wide)
+        dirt += [
+            hygiene.Dirt("stale library", f"{path} was replaced under a mapping") for path in self._libraries.stale()
+        ]
+        dirt += hygiene.mend(before, self.place.tmpdir)
+        # Nothing but the worker runs between two items: what is normal now is normal at the next one's start.
+        self._before = None if dirt else after
+        return dirt
+
+    def _device_fault(self, item: pytest.Item) -> str | None:
+        fault: str | None = self.config.hook.pytest_ondol_device_fault(item=item)
+        return fault or cuda_fault(hygiene.loaded_libraries_counter())
+
+    def leave(self) -> None:
+        """Finish fixtures, save coverage, run the exit handlers that items registered. Never returns."""
+        status = 0
+        try:
+            self._leave_the_previous_for(None)
+            pytest_inside.save_coverage(self.config)
+            self.channel.send({"m": "left"})
+            pytest_inside.run_exit_handlers()
+            self.channel.send({"m": "bye"})
+        except BaseException:
+            status = 70
+        os._exit(status)
+
+
+def shorten(text: str) -> str:
+    if len(text) <= SECTION_LIMIT:
+        return text
+    head, tail = SECTION_LIMIT // 4, SECTION_LIMIT * 3 // 4
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
+
+
+def begin_in_fork(session: pytest.Session, channel: Channel, place: Place, base: Path | None, phase: mmap.mmap) -> None:
+    """The rest of a forked worker's life. Never returns."""
+    try:
+        gc.enable()
+        pytest_inside.forget_exit_handlers()
+        pytest_inside.silence_terminal(session.config)
+        pytest_inside.own_base_temp(session.config, base, place.name)
+        worker = Worker(session, lambda index, _: session.items[index], channel, place, phase)
+        send_capture_files(channel, pytest_inside.own_capture(session.config))
+        worker.serve()
+    except BaseException:
+        faulthandler.disable()
+        try:
+            channel.send({"m": "broken", "text": traceback.format_exc()})
+        except OSError:
+            pass
+    os._exit(71)
+
+
+def send_capture_files(channel: Channel, fds: list[int]) -> None:
+    """Hand duplicates to the agent: it can still read what we printed when we are dead."""
+    import socket
+
+    socket.send_fds(channel.sock, [b"F"], fds[:2])
+    for fd in fds:
+        os.close(fd)

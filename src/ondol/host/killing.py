@@ -1,0 +1,74 @@
+"""Ending processes for real: signals to a whole tree, and stack dumps before that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable
+
+from ondol.host import proctree
+
+#: What asks a worker for the stacks of its Python threads. A real-time signal: no test suite uses it by accident.
+DUMP_SIGNAL = signal.SIGRTMAX - 3
+
+
+def send(pid: int, number: int) -> bool:
+    """False when there is nobody to receive it."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def send_tree(pid: int, number: int, extra: Iterable[int] = ()) -> set[int]:
+    """Signal the process, its group and everything below it, wherever it set up its own session."""
+    targets = {pid, *proctree.descendants(pid), *extra}
+    try:
+        # The worker leads its own group; a member that we could not see yet is reached by this.
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+    for one in targets:
+        send(one, number)
+    return targets
+
+
+def kill_all(pids: Iterable[int], own: int) -> None:
+    """SIGKILL these and whatever they have forked meanwhile, until nothing new appears below `own`."""
+    pending = {p for p in pids if proctree.alive(p)}
+    # A fork bomb makes new children while we kill: stopping first takes its hands away.
+    for one in pending:
+        send(one, signal.SIGSTOP)
+    for _ in range(200):
+        for one in pending:
+            send(one, signal.SIGKILL)
+        below = {d for one in pending for d in proctree.descendants(one)} | set(pids)
+        pending = {p for p in below if p != own and proctree.alive(p)}
+        if not pending:
+            return
+
+
+def native_dump_command(pid: int) -> list[str] | None:
+    """A debugger that can show where native code hangs, when one is installed."""
+    if py_spy := shutil.which("py-spy"):
+        return [py_spy, "dump", "--native", "--nonblocking", "--pid", str(pid)]
+    if gdb := shutil.which("gdb"):
+        return [gdb, "--batch", "--nx", "-p", str(pid), "-ex", "set pagination off", "-ex", "thread apply all bt 30"]
+    return None
+
+
+def start_native_dump(pid: int, output: int) -> subprocess.Popen[bytes] | None:
+    """Start that debugger, writing to `output`; the caller bounds and ends it."""
+    command = native_dump_command(pid)
+    if command is None:
+        return None
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError:
+        return None

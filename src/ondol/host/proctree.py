@@ -1,0 +1,96 @@
+"""The processes below a process, read from /proc: who they are, what they wait for, whether they catch a signal."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def children(pid: int) -> list[int]:
+    """Direct children, of every thread; empty when the process is gone."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for task in tasks:
+        try:
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+        except OSError:
+            continue  # that thread ended while we looked
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`, parents before children."""
+    found: list[int] = []
+    queue = children(pid)
+    while queue:
+        one = queue.pop(0)
+        if one not in found:
+            found.append(one)
+            queue += children(one)
+    return found
+
+
+def state(pid: int) -> str:
+    """The kernel's one letter: R, S, D, Z …; empty when there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    # The name may hold spaces and brackets: the fields start after the last one.
+    return text.rpartition(")")[2].split()[0]
+
+
+def alive(pid: int) -> bool:
+    """Running or able to run: a zombie is dead and only waits to be counted."""
+    return state(pid) not in {"", "Z", "X"}
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has its own handler for the signal, so that sending it cannot kill."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    masks = {line.split(":")[0]: line.split()[-1] for line in lines if line.startswith("Sig")}
+    return bool(int(masks.get("SigCgt", "0"), 16) >> (number - 1) & 1)
+
+
+def describe(pid: int) -> str:
+    """One line about a process that will not die."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        command = ""
+    try:
+        waits = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        waits = "?"
+    return f"pid {pid}, state {state(pid) or 'gone'}, in {waits or '?'}: {command[:120]}"
+
+
+def prctl(option: int, value: int) -> bool:
+    """True when the kernel agreed; other systems do not have it."""
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def become_subreaper() -> bool:
+    """Orphans below us become our children instead of init's, so that none can escape by forking twice."""
+    return prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Ask the kernel for `number` when the parent dies; exits at once when it is dead already."""
+    prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
+        os._exit(1)

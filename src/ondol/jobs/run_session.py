@@ -1,0 +1,228 @@
+"""One run inside pytest: collected session in, verdicts out. The plugin calls it where pytest would have looped
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondol.fleet import clean, history, journal, link, pytest_inside, schedule
+from ondol.fleet.agent import Rules
+from ondol.fleet.controller import Controller, Settings
+from ondol.fleet.devices import Fleet, choose
+from ondol.fleet.interrupts import Interrupts
+from ondol.fleet.keeper import Limits
+from ondol.fleet.model import Slot
+from ondol.fleet.options import parse_causes
+from ondol.fleet.plan import Plan, make_plan
+from ondol.fleet.verdict import Final, Policy, Verdict
+from ondol.report.run_live import LiveView
+from ondol.report.run_replay import PytestShow
+
+
+@dataclass
+class Ended:
+    """What the plugin needs to know after a run."""
+
+    controller: Controller
+    show: PytestShow
+    journal: Path
+    mode: str
+    fleet: Fleet
+    seconds: float
+    lines: list[str] = field(default_factory=list)
+
+
+def option(config: pytest.Config, name: str) -> Any:
+    return config.getoption("ondol_" + name.replace("-", "_"))
+
+
+def limits_of(config: pytest.Config) -> Limits:
+    names = {
+        "startup": "startup-timeout",
+        "timeout": "timeout",
+        "teardown": "teardown-timeout",
+        "silence": "silence",
+        "grace": "grace",
+        "reap": "reap-timeout",
+        "native_dump": "native-stacks",
+    }
+    return Limits(**{field_name: float(option(config, name)) for field_name, name in names.items()})
+
+
+def settings_of(config: pytest.Config, fleet: Fleet) -> Settings:
+    policy = Policy(
+        retries=option(config, "retries"),
+        retry_on=parse_causes(option(config, "retry-on")),
+        judge=option(config, "judge") == "on",
+        flaky_fails=option(config, "flaky") == "fail",
+    )
+    # Somebody may want to stop after any result: then nothing is handed out before it has been shown.
+    careful = bool(config.getvalue("maxfail")) or bool(config.getoption("stepwise", False))
+    return Settings(
+        policy=policy,
+        hygiene=option(config, "hygiene"),
+        session_timeout=option(config, "session-timeout"),
+        careful=careful,
+        probe=_probe_command(config, fleet),
+        probe_timeout=option(config, "probe-timeout"),
+    )
+
+
+def _probe_command(config: pytest.Config, fleet: Fleet) -> tuple[str, ...]:
+    own = option(config, "probe")
+    if own:
+        return tuple(shlex.split(own))
+    if fleet.devices and fleet.devices[0].kind == "cuda":
+        return (sys.executable, "-m", "ondol.host.gpu_context")
+    return ()
+
+
+def make_slots(fleet: Fleet, workers: int, prepares: int) -> list[Slot]:
+    slots = [
+        Slot(device.name if workers == 1 else f"{device.name}.{n}", device.name)
+        for device in fleet.devices
+        for n in range(workers)
+    ]
+    cpus = min(prepares, max(1, os.cpu_count() or 1))
+    return slots + [Slot(f"prepare{n}", "") for n in range(cpus)]
+
+
+def journal_path(config: pytest.Config) -> Path:
+    chosen = option(config, "journal")
+    if chosen:
+        return Path(chosen)
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path(tempfile.gettempdir()) / f"ondol-journal-{stamp}-{os.getpid()}.jsonl"
+
+
+def history_path(config: pytest.Config) -> Path | None:
+    chosen = option(config, "history")
+    if chosen:
+        return Path(chosen)
+    cache = getattr(config, "cache", None)
+    return Path(cache.mkdir("ondol")) / "history.json" if cache is not None else None
+
+
+class _Links:
+    """Starts agents, by fork where the process is clean and by a new interpreter where it is not."""
+
+    def __init__(self, session: pytest.Session, tmpdir: str, private: list[int]) -> None:
+        config = session.config
+        self._session = session
+        self._private = private
+        self._limits = limits_of(config)
+        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"))
+        self._base = pytest_inside.base_temp(config)
+        wish = option(config, "start")
+        self.why_not = clean.why_not_fork() if wish == "auto" else ("asked for" if wish == "spawn" else None)
+
+    @property
+    def mode(self) -> str:
+        if self.why_not is None:
+            return "forked from the collected session"
+        return f"spawned, each collecting what it is sent ({self.why_not})"
+
+    def start(self) -> link.Link:
+        config = self._session.config
+        if self.why_not is None:
+            return link.start_forked(self._session, self._base, self._limits, self._rules, self._private)
+        arguments = [str(a) for a in config.invocation_params.args]
+        return link.start_spawned(arguments, str(config.invocation_params.dir), self._limits, self._rules)
+
+
+def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal) -> Ended:
+    """Run every collected item; returns when each has its verdict."""
+    config = session.config
+    durations = history_path(config)
+    known = history.load(durations)
+    plan = make_plan(
+        session,
+        known,
+        timeout=option(config, "timeout"),
+        grace=option(config, "grace"),
+        isolate=option(config, "isolate") == "item",
+    )
+    impossible = schedule.infeasible(plan.works, {d.name: d for d in fleet.devices})
+    settings = settings_of(config, fleet)
+    scheduler = _scheduler(config, plan, fleet, settings, {u.work for u in impossible})
+    tmpdir = tempfile.mkdtemp(prefix="ondol-run-")
+    started = time.monotonic()
+    try:
+        with Interrupts() as interrupts:
+            links = _Links(session, tmpdir, [record.fileno(), *interrupts.descriptors()])
+            _record_plan(record, config, fleet, plan, links.mode)
+            live = _live_view(config, plan, known)
+            show = PytestShow(session, live)
+            controller = Controller(
+                plan.items, fleet, scheduler, links.start, record, show, settings, interrupts, plan.prepares
+            )
+            for one in impossible:
+                controller.refuse(one.work, Final(Verdict.ERROR, why=one.why))
+            controller.run()
+            live.erase()
+    finally:
+        shutil.rmtree(tmpdir, ignore_errors=True)
+    names = {plan.items[n].nodeid: round(s, 4) for n, s in controller.seconds.items()}
+    history.save(durations, history.merge(known, names))
+    return Ended(controller, show, record.path, links.mode, fleet, time.monotonic() - started)
+
+
+def _scheduler(
+    config: pytest.Config, plan: Plan, fleet: Fleet, settings: Settings, refused: set[int]
+) -> schedule.Scheduler:
+    prepares = [w for w in plan.prepares if plan.prepares[w] not in refused]
+    works = [w for w in plan.works if w.index not in refused and (w.index < len(plan.items) or w.index in prepares)]
+    return schedule.build(
+        works,
+        make_slots(fleet, option(config, "workers-per-device"), len(prepares)),
+        fleet.devices,
+        keep_order=bool(config.getoption("failedfirst", False) or config.getoption("newfirst", False)),
+        retries_first=settings.careful,
+        depth=1 if settings.careful else 2,
+    )
+
+
+def _record_plan(record: journal.Journal, config: pytest.Config, fleet: Fleet, plan: Plan, mode: str) -> None:
+    record.write(
+        {
+            "e": "run",
+            "format": journal.FORMAT,
+            "arguments": [str(a) for a in config.invocation_params.args],
+            "root": str(config.rootpath),
+            "devices": [{"name": d.name, "kind": d.kind, "visible": d.visible} for d in fleet.devices],
+            "found": fleet.how,
+            "mode": mode,
+            "python": sys.version.split()[0],
+            "pytest": pytest.__version__,
+        },
+        {"e": "planned", "items": [item.nodeid for item in plan.items]},
+    )
+
+
+def _live_view(config: pytest.Config, plan: Plan, known: dict[str, float]) -> LiveView:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    writer = getattr(reporter, "_tw", None)
+    enabled = bool(
+        option(config, "live") == "auto"
+        and reporter is not None
+        and getattr(reporter, "isatty", False)
+        and not os.environ.get("CI")
+        and config.getoption("capture") != "no"
+    )
+    estimates = {n: known[item.nodeid] for n, item in enumerate(plan.items) if item.nodeid in known}
+    return LiveView(writer, enabled, estimates)
+
+
+def choose_fleet(config: pytest.Config, spec: str) -> Fleet:
+    return choose(spec, os.environ, tuple(option(config, "device-env")))

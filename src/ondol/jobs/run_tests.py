@@ -1,0 +1,202 @@
+"""`ondol test`: pytest with the plugin, in a room, watched from outside.
+
+The front exists for what a plugin cannot survive: a crash or a hang *during collection*, and the death of the
+controller itself. A file that ends the collecting process is named and left out as a collection error; whatever the
+run leaves behind is adopted and ended; and when the controller dies, its journal is rendered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ondol import exitcodes
+from ondol.fleet.agent import say_status
+from ondol.fleet.journal import Journal, read
+from ondol.host import killing, proctree
+from ondol.report import run_markdown, run_record
+
+Environment = dict[str, str]
+
+FRONT_ENV = "ONDOL_FRONT"
+MAX_FATAL_FILES = 20
+PYTEST_INTERNAL_ERROR = 3
+
+
+@dataclass
+class Request:
+    """One `ondol test`."""
+
+    arguments: list[str]
+    journal: Path
+    collect_timeout: float = 600.0
+    fatal: list[str] = field(default_factory=list)
+
+
+def default_journal() -> Path:
+    return Path(tempfile.gettempdir()) / f"ondol-journal-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
+
+
+def run(request: Request, environment: Environment) -> int:
+    """Run pytest, with this environment for it and its workers, to its end, whatever happens; returns the status."""
+    proctree.become_subreaper()
+    with _signals() as forward:
+        while True:
+            watch = _Watch(request, environment)
+            forward.append(watch.process.pid)
+            status = watch.wait()
+            forward.clear()
+            end_leftovers()
+            if os.WIFEXITED(status):
+                return os.WEXITSTATUS(status)
+            culprit = _culprit(request.journal)
+            how = watch.why or say_status(status)
+            if culprit is None:
+                return _after_a_dead_controller(request.journal, how)
+            if culprit in request.fatal or len(request.fatal) >= MAX_FATAL_FILES or not culprit:
+                sys.stderr.write(f"ondol: collection died outside any test file ({how}); nothing was run\n")
+                return PYTEST_INTERNAL_ERROR
+            request.fatal.append(culprit)
+            _note_fault(request.journal, culprit, how)
+            request.arguments.append(f"--ondol-collection-fault={culprit}={how}")
+
+
+def _culprit(journal: Path) -> str | None:
+    """The file that was being collected; None when collection was over, "" when no file had been begun."""
+    last = ""
+    try:
+        for event in read(journal):
+            if event["e"] == "planned":
+                return None
+            if event["e"] == "collecting":
+                last = event["node"]
+            elif event["e"] == "collection-fault":
+                last = ""
+    except OSError:
+        return ""
+    return last
+
+
+def _note_fault(journal: Path, file: str, how: str) -> None:
+    record = Journal(journal)
+    record.write({"e": "collection-fault", "file": file, "why": how})
+    record.close()
+
+
+def _after_a_dead_controller(journal: Path, how: str) -> int:
+    record = run_record.load(journal)
+    sys.stdout.write(f"\nondol: pytest itself died: {how}\n\n{run_markdown.render(record)}\njournal: {journal}\n")
+    return 1 if record.bad else exitcodes.INCOMPLETE
+
+
+class _Watch:
+    """One pytest process, watched until it has collected, then waited for."""
+
+    def __init__(self, request: Request, environment: Environment) -> None:
+        self.request = request
+        self.why = ""
+        self.dump = os.memfd_create("ondol-front-dump", os.MFD_CLOEXEC)
+        front = {"pid": os.getpid(), "dump": self.dump}
+        command = [sys.executable, "-m", "pytest", *request.arguments]
+        self.process = subprocess.Popen(
+            command, env={**environment, FRONT_ENV: json.dumps(front)}, pass_fds=(self.dump,)
+        )
+        self.pidfd = os.pidfd_open(self.process.pid)
+        self._collected = False
+        self._progress = time.monotonic()
+        self._size = -1
+
+    def wait(self) -> int:
+        try:
+            while not select.select([self.pidfd], [], [], None if self._collected else 0.2)[0]:
+                self._look()
+            _, status = os.waitpid(self.process.pid, 0)
+            self.process.returncode = 0  # waited for above
+            return status
+        finally:
+            os.close(self.pidfd)
+            os.close(self.dump)
+
+    def _look(self) -> None:
+        """While it collects: does the journal still grow?"""
+        now = time.monotonic()
+        try:
+            size = self.request.journal.stat().st_size
+        except OSError:
+            size = 0
+        if size != self._size:
+            self._size, self._progress = size, now
+            self._collected = _culprit(self.request.journal) is None
+        elif self.request.collect_timeout and now - self._progress > self.request.collect_timeout:
+            self._end_the_hang()
+
+    def _end_the_hang(self) -> None:
+        pid = self.process.pid
+        if proctree.catches(pid, killing.DUMP_SIGNAL):
+            killing.send(pid, killing.DUMP_SIGNAL)
+            select.select([self.pidfd], [], [], 0.3)
+        stacks = os.pread(self.dump, 1 << 16, 0).decode(errors="replace")
+        limit = self.request.collect_timeout
+        self.why = f"no progress for {limit:g} s; it hung at {_innermost(stacks)}"
+        killing.kill_all({pid, *proctree.descendants(pid)}, os.getpid())
+        self._collected = True
+
+
+def _innermost(stacks: str) -> str:
+    lines = [line.strip() for line in stacks.splitlines() if line.startswith("  File ")]
+    return lines[0] if lines else "an unknown place"
+
+
+def end_leftovers() -> None:
+    """Whatever the run left is ours now: an agent that is still cleaning up gets a moment, the rest is ended."""
+    own = os.getpid()
+    deadline = time.monotonic() + 5.0
+    while proctree.children(own) and time.monotonic() < deadline:
+        _reap_all()
+        if not any(proctree.alive(pid) for pid in proctree.children(own)):
+            break
+        select.select([], [], [], 0.02)
+    for _ in range(50):
+        below = proctree.descendants(own)
+        if not below:
+            return
+        killing.kill_all(below, own)
+        _reap_all()
+
+
+def _reap_all() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Ctrl-C reaches pytest through the terminal; SIGTERM only reaches us, so it is passed on."""
+    targets: list[int] = []
+
+    def forward(number: int, _frame: object) -> None:
+        for pid in targets:
+            killing.send(pid, number)
+
+    old = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
+    }
+    try:
+        yield targets
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,0 +1,130 @@
+"""Results of the run, replayed through pytest's hooks, so that every reporter sees them as if pytest had run them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ondol.fleet import pytest_inside
+from ondol.fleet.controller import Controller
+from ondol.fleet.outcome import Gathered, of_reports
+from ondol.fleet.verdict import Final, Verdict
+from ondol.report.run_live import LiveView
+
+WORDS = {
+    Verdict.CRASHED: ("C", "CRASHED"),
+    Verdict.TIMEOUT: ("T", "TIMEOUT"),
+}
+
+
+class PytestShow:
+    """What a controller shows, in pytest's terms."""
+
+    def __init__(self, session: pytest.Session, live: LiveView) -> None:
+        self.session = session
+        self.config = session.config
+        self.live = live
+        self.notes: list[str] = []
+
+    def moved(self, controller: Controller) -> None:
+        self.live.moved(controller)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def wants_to_stop(self) -> str:
+        return str(self.session.shouldfail or self.session.shouldstop or "")
+
+    def warning(self, data: dict[str, Any]) -> None:
+        self.config.hook.pytest_warning_recorded.call_historic(kwargs=pytest_inside.warning_from_wire(data))
+
+    def late(self, item: int, report: dict[str, Any]) -> None:
+        self.live.erase()
+        found = pytest_inside.report_from_wire(self.config, report)
+        self.session.items[item].ihook.pytest_runtest_logreport(report=found)
+
+    def late_death(self, item: int, why: str) -> None:
+        self.live.erase()
+        node = self.session.items[item]
+        node.ihook.pytest_runtest_logreport(report=_made(node, "teardown", f"crashed: {why}", 0.0))
+
+    def result(self, item: int, attempts: list[Gathered], final: Final) -> None:
+        if final.verdict.incomplete:
+            return  # pytest has no word for it: the summary, the journal and the exit status have
+        self.live.erase()
+        node = self.session.items[item]
+        hook = node.ihook
+        hook.pytest_runtest_logstart(nodeid=node.nodeid, location=node.location)
+        for number, earlier in enumerate(attempts[:-1], start=1):
+            hook.pytest_runtest_logreport(report=self._earlier(node, earlier, number))
+        for report in self._reports(node, attempts, final):
+            report.user_properties += _properties(attempts, final)
+            report.ondol_final = final  # type: ignore[attr-defined]
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=node.nodeid, location=node.location)
+
+    def _earlier(self, node: pytest.Item, attempt: Gathered, number: int) -> pytest.TestReport:
+        """An attempt that was not the last: visible, and counted as what it is."""
+        what = attempt.ending.get("reason") or attempt.text.splitlines()[:1] or attempt.ending.get("how")
+        report = _made(node, "call", f"attempt {number} on {attempt.device or 'cpu'}: {what}", attempt.seconds)
+        report.outcome = "rerun"  # type: ignore[assignment]
+        return report
+
+    def _reports(self, node: pytest.Item, attempts: list[Gathered], final: Final) -> list[pytest.TestReport]:
+        if not attempts:
+            return [_made(node, "setup", final.why, 0.0)]
+        last = attempts[-1]
+        as_reported = bool(last.reports) and of_reports(last.reports) is final.verdict
+        found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
+        if as_reported and last.ending.get("how") == "done":
+            return found
+        phase = last.phase if last.ending.get("how") != "done" else "teardown"
+        kept = [report for report in found if report.when != phase or report.failed]
+        text = last.text if not last.reports and last.text else (final.why or last.ending.get("reason", ""))
+        made = _made(node, phase, f"{final.verdict.value}: {text}", 0.0)
+        for name, output in (last.ending.get("output") or {}).items():
+            made.sections.append((f"Captured {name} until then", output))
+        if last.ending.get("dump"):
+            made.sections.append(("Stacks", last.ending["dump"]))
+        return [*kept, made]
+
+
+def _made(node: pytest.Item, when: Any, text: str, seconds: float) -> pytest.TestReport:
+    """A report that no worker could send."""
+    return pytest.TestReport(
+        nodeid=node.nodeid,
+        location=node.location,
+        keywords=dict.fromkeys(node.keywords, 1),
+        outcome="failed",
+        longrepr=text,
+        when=when,
+        duration=seconds,
+    )
+
+
+def _properties(attempts: list[Gathered], final: Final) -> list[tuple[str, object]]:
+    if not attempts:
+        return []
+    last = attempts[-1]
+    found: list[tuple[str, object]] = [("ondol_device", last.device or "cpu"), ("ondol_worker", last.worker)]
+    if len(attempts) > 1:
+        found.append(("ondol_attempts", len(attempts)))
+    if final.why:
+        found.append(("ondol_reason", final.why))
+    return found
+
+
+def status_of(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """pytest's category, letter and word, where ours differ."""
+    if getattr(report, "outcome", "") == "rerun":
+        return "rerun", "R", "RERUN"
+    final: Final | None = getattr(report, "ondol_final", None)
+    if final is None:
+        return None
+    if final.verdict in WORDS and report.failed:
+        letter, word = WORDS[final.verdict]
+        return ("failed" if report.when == "call" else "error"), letter, word
+    if final.flaky and report.when == "call" and report.passed:
+        return "flaky", "Y", "FLAKY"
+    return None

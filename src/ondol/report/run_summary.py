@@ -1,0 +1,50 @@
+"""What the terminal says about a run after pytest's own summary: only what pytest has no words for."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ondol.fleet.controller import Controller
+from ondol.fleet.verdict import Verdict
+
+SHOWN = 20
+
+
+class Run(Protocol):
+    """A run that has ended."""
+
+    controller: Controller
+    mode: str
+    journal: Any
+    show: Any
+
+
+def lines(run: Run) -> list[str]:
+    controller = run.controller
+    found = [f"workers: {sum(controller.workers.values())}, {run.mode}"]
+    found += [f"set aside: {device}: {why}" for device, why in controller.ledger.quarantined.items()]
+    found += _some("flaky", [(n, f.why) for n, f in sorted(controller.finals.items()) if f.flaky], controller)
+    dirt = [(item, f"{kind}: {what}") for item, kind, what in controller.dirty]
+    found += _some("left behind", dirt, controller)
+    for verdict in (Verdict.DEVICE_LOST, Verdict.NOT_RUN):
+        these = [(n, f.why) for n, f in sorted(controller.finals.items()) if f.verdict is verdict]
+        found += _some(verdict.value, these, controller)
+    found += [f"note: {text}" for text in [*run.show.notes, *controller.deaths]]
+    if not controller.tally.adds_up:
+        counted = sum(controller.tally.counts.values())
+        found.append(f"error: {controller.tally.planned} items were planned and {counted} have a verdict")
+    found.append(f"journal: {run.journal} (`ondol report` renders it)")
+    return found
+
+
+def _some(word: str, these: list[tuple[int, str]], controller: Controller) -> list[str]:
+    found = [f"{word}: {controller.items[n].nodeid} ({why})" for n, why in these[:SHOWN]]
+    if len(these) > SHOWN:
+        found.append(f"{word}: and {len(these) - SHOWN} more")
+    return found
+
+
+def write(terminal: Any, run: Run) -> None:
+    terminal.section("ondol", sep="-")
+    for line in lines(run):
+        terminal.line(line)

@@ -1,0 +1,1 @@
+"""What test suites see of Ondol: the `device` fixture, hooks, and the inside of a spawned worker."""

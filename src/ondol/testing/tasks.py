@@ -1,0 +1,246 @@
+"""Tasks that are not tests: a `*.ondol.toml` file describes commands, and calls into warm runtimes of the user's.
+
+A runtime is a class with `open(device)`, `prepare(task)`, `run(task)` and `close()`; all but `run` may be left out.
+It is opened once per worker, so it stays warm for all its tasks on that device; a worker never holds two runtimes.
+`prepare` (compiling) runs before, on a CPU slot, without a device, in another process: what it returns must be JSON,
+and reaches `run` as `task.prepared`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondol.fleet.worker import DEVICE_KEY
+from ondol.testing.fixtures import DeviceName
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SUFFIX = ".ondol.toml"
+_OPEN_RUNTIMES = pytest.StashKey[dict[str, Any]]()
+#: What a runtime said about its device when it was closed: nobody can ask it afterwards.
+_LAST_FAULT = pytest.StashKey[str]()
+_MARKED = ("devices", "group", "timeout", "memory", "isolate")
+
+
+class RuntimeOpenFailed(Exception):
+    """The user's runtime could not be opened on this device: a fault of the device until another proves otherwise."""
+
+
+@dataclass
+class Task:
+    """What a runtime is given."""
+
+    name: str
+    directory: Path
+    #: The task's own keys in the file.
+    parameters: dict[str, Any] = field(default_factory=dict)
+    #: What `prepare` returned.
+    prepared: Any = None
+
+    def unique(self, name: str) -> Path:
+        """A path that no other task, process or attempt has ever used: the loader knows libraries by their path."""
+        stem, dot, suffix = name.partition(".")
+        base = Path(os.environ.get("TMPDIR", "/tmp"))
+        return base / f"{stem}-{os.getpid()}-{uuid.uuid4().hex[:12]}{dot}{suffix}"
+
+    def __getitem__(self, key: str) -> Any:
+        return self.parameters[key]
+
+
+def collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return TaskFile.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
+
+
+class TaskFile(pytest.File):
+    """One file of tasks."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        try:
+            text = tomllib.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise self.CollectError(f"{self.path}: {error}")
+        runtimes = {name: self._load(name, about) for name, about in text.get("runtime", {}).items()}
+        for entry in text.get("task", []):
+            if "name" not in entry:
+                raise self.CollectError(f"{self.path}: a [[task]] has no name")
+            yield self._item(entry, runtimes)
+
+    def _item(self, entry: dict[str, Any], runtimes: dict[str, type]) -> pytest.Item:
+        name = str(entry["name"])
+        if "command" in entry:
+            return CommandItem.from_parent(self, name=name, entry=entry)
+        runtime = entry.get("runtime")
+        if runtime not in runtimes:
+            raise self.CollectError(f"{self.path}: task {name!r} names no command and no runtime of this file")
+        return RuntimeItem.from_parent(
+            self, name=name, entry=entry, runtime=f"{self.nodeid}:{runtime}", made=runtimes[runtime]
+        )
+
+    def _load(self, name: str, about: dict[str, Any]) -> type:
+        """Import the class, with the file's own directory on the path as pytest does for test files."""
+        module, _, attribute = str(about.get("class", "")).partition(":")
+        if str(self.path.parent) not in sys.path:
+            sys.path.insert(0, str(self.path.parent))
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise self.CollectError(f"{self.path}: runtime {name!r}: cannot load {about.get('class')!r}: {error}")
+        if not isinstance(found, type) or not hasattr(found, "run"):
+            raise self.CollectError(f"{self.path}: runtime {name!r}: {about['class']} is no class with a run method")
+        return found
+
+
+class _TaskItem(pytest.Item):
+    """What commands and runtime calls have in common."""
+
+    ondol_prepare: Callable[[], Any] | None = None
+    ondol_prepared: Any = None
+    ondol_runtime = ""
+
+    def __init__(self, *, entry: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.entry = entry
+        self.task = Task(self.name, self.path.parent, entry)
+        wishes = {key: entry[key] for key in _MARKED if key in entry}
+        if wishes:
+            self.add_marker(pytest.mark.ondol(**wishes))
+        for mark in entry.get("markers", []):
+            self.add_marker(mark)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"task {self.name}"
+
+    def device(self) -> DeviceName:
+        place = self.config.stash.get(DEVICE_KEY, None)
+        return DeviceName.of(place.devices if place else [])
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, CommandFailed):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+
+class CommandFailed(Exception):
+    """A command of a task ended badly."""
+
+
+def run_command(command: list[str], directory: Path, environment: dict[str, str], device: str) -> None:
+    """Its output goes where the test's output goes."""
+    words = [str(word).replace("{device}", device) for word in command]
+    try:
+        done = subprocess.run(
+            words, cwd=directory, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=False
+        )
+    except OSError as error:
+        raise CommandFailed(f"{words[0]} cannot be started: {error}")
+    if done.returncode < 0:
+        raise CommandFailed(f"{' '.join(words)}: killed by {signal.Signals(-done.returncode).name}")
+    if done.returncode:
+        raise CommandFailed(f"{' '.join(words)}: exit status {done.returncode}")
+
+
+class CommandItem(_TaskItem):
+    """A task that is a command."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if "prepare" in self.entry:
+            self.ondol_prepare = self._prepare
+
+    def _environment(self) -> dict[str, str]:
+        return {name: str(value) for name, value in self.entry.get("env", {}).items()}
+
+    def _prepare(self) -> bool:
+        command = [str(word) for word in self.entry["prepare"]]
+        environment = {**os.environ, **self._environment()}
+        done = subprocess.run(
+            command, cwd=self.path.parent, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise CommandFailed(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+        return True
+
+    def runtest(self) -> None:
+        run_command(self.entry["command"], self.path.parent, self._environment(), self.device())
+
+
+class RuntimeItem(_TaskItem):
+    """A task that is a call into a warm runtime."""
+
+    def __init__(self, *, runtime: str, made: type, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ondol_runtime = runtime
+        self.ondol_unit = runtime
+        self._class = made
+        if hasattr(made, "prepare"):
+            self.ondol_prepare = self._prepare
+
+    def _prepare(self) -> Any:
+        return self._class().prepare(self.task)
+
+    def setup(self) -> None:
+        opened = self.config.stash.setdefault(_OPEN_RUNTIMES, {})
+        if self.ondol_runtime not in opened:
+            opened[self.ondol_runtime] = self._open()
+            # With the session's other fixtures, when the worker leaves.
+            self.session.addfinalizer(lambda: self._close(opened.pop(self.ondol_runtime)))
+
+    def _open(self) -> Any:
+        runtime = self._class()
+        if hasattr(runtime, "open"):
+            try:
+                runtime.open(self.device())
+            except Exception as error:
+                raise RuntimeOpenFailed(f"RuntimeOpenFailed: {self.ondol_runtime} on {self.device().names}: {error}")
+        return runtime
+
+    def _close(self, runtime: Any) -> None:
+        if fault := _ask(runtime):
+            self.config.stash[_LAST_FAULT] = fault
+        if hasattr(runtime, "close"):
+            runtime.close()
+
+    def runtest(self) -> None:
+        self.task.prepared = self.ondol_prepared
+        self.config.stash[_OPEN_RUNTIMES][self.ondol_runtime].run(self.task)
+
+
+class TaskPlugin:
+    """Collects tasks; registered only in runs of ours."""
+
+    @pytest.hookimpl
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        return collect_file(file_path, parent)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_ondol_device_fault(self, item: pytest.Item) -> Generator[None, str | None, str | None]:
+        """A runtime that knows its device's health is asked after each of its tasks."""
+        answer = yield
+        if answer is not None or not isinstance(item, RuntimeItem):
+            return answer
+        stash = item.config.stash
+        if _LAST_FAULT in stash:
+            last = stash[_LAST_FAULT]
+            del stash[_LAST_FAULT]
+            return last
+        return _ask(stash.get(_OPEN_RUNTIMES, {}).get(item.ondol_runtime))
+
+
+def _ask(runtime: Any) -> str | None:
+    """A runtime's own opinion of its device, when it has one."""
+    fault = getattr(runtime, "fault", None)
+    return fault() if fault is not None else None

@@ -1,0 +1,169 @@
+"""Renderings of a journal: valid, complete, and the same names as plain pytest's."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ondol.cli.report import status_of
+from ondol.errors import UsageError
+from ondol.fleet.journal import Journal
+from ondol.report import run_github, run_json, run_junit, run_markdown
+from ondol.report.run_record import RunRecord, load
+
+MIXED = """
+import os, pytest
+class TestIn:
+    @pytest.mark.parametrize("x", ["a::b", "tab\\t", "\\x00nul", "ünïcode"])
+    def test_param(self, x): pass
+def test_fail():
+    print("out \\x1b[31mred\\x07"); assert 0, "a | b\\n<c>"
+def test_crash(): os.abort()
+def test_skip(): pytest.skip("why & how")
+"""
+
+
+@pytest.fixture
+def mixed(suite) -> RunRecord:  # type: ignore[no-untyped-def]
+    suite.write(test_mixed=MIXED)
+    suite.result = suite.pytest("--junitxml=plain.xml")
+    return suite.result.record
+
+
+def test_junit_is_what_jenkins_gitlab_and_github_read(mixed) -> None:
+    root = ElementTree.fromstring(run_junit.render(mixed))
+    assert root.tag == "testsuites"
+    (suite,) = root
+    cases = suite.findall("testcase")
+    assert int(suite.get("tests")) == len(cases) == 7
+    assert int(suite.get("failures")) == len(suite.findall("testcase/failure")) == 1
+    assert int(suite.get("errors")) == len(suite.findall("testcase/error")) == 1
+    assert int(suite.get("skipped")) == len(suite.findall("testcase/skipped")) == 1
+    for case in cases:
+        assert case.get("classname")
+        assert case.get("name")
+        float(case.get("time"))
+        properties = {p.get("name"): p.get("value") for p in case.findall("properties/property")}
+        assert properties["device"] == "cpu0"
+        assert properties["worker"]
+    crash = next(c for c in cases if c.get("name") == "test_crash")
+    assert crash.find("error").get("type") == "crashed"
+    assert "SIGABRT" in crash.find("error").get("message")
+    assert len(crash.findall("rerunFailure")) == 1, "the first attempt is visible"
+
+
+def test_junit_names_are_those_of_plain_pytest(suite, mixed) -> None:
+    theirs = ElementTree.parse(suite.path / "plain.xml").getroot()
+    ours = ElementTree.fromstring(run_junit.render(mixed))
+
+    def names(root: ElementTree.Element) -> set[tuple[str | None, str | None]]:
+        return {(case.get("classname"), case.get("name")) for case in root.iter("testcase")}
+
+    assert names(ours) == names(theirs)
+
+
+def test_json_and_markdown_count_the_same(mixed) -> None:
+    document = json.loads(run_json.render(mixed))
+    assert document["counts"] == {"passed": 4, "failed": 1, "skipped": 1, "crashed": 1}
+    assert document["complete"] is True
+    text = run_markdown.render(mixed)
+    assert "4 passed, 1 failed, 1 skipped, 1 crashed" in text
+    assert "a \\| b" in text
+
+
+def test_annotations_cannot_be_broken_by_a_message(mixed) -> None:
+    lines = run_github.commands(mixed)
+    assert len(lines) == 2
+    assert all("\n" not in line and line.startswith("::error file=test_mixed.py,title=") for line in lines)
+
+
+def test_github_gets_annotations_and_a_summary(suite, monkeypatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(suite.path / "summary.md"))
+    suite.write(test_g="def test_bad(): assert 0\n")
+    output = suite.pytest().output
+    assert "::group::ondol annotations" in output
+    assert "::error file=test_g.py,title=failed%3A test_g.py%3A%3Atest_bad::assert 0" in output
+    assert "1 failed" in (suite.path / "summary.md").read_text()
+
+
+def journal_with(path: Path, *events: dict[str, object]) -> Path:
+    journal = Journal(path)
+    for event in events:
+        journal.write(event)
+    journal.close()
+    return path
+
+
+PLANNED = {"e": "planned", "items": ["t.py::a", "t.py::b", "t.py::c"]}
+START_A = {"e": "start", "item": 0, "attempt": 1, "device": "d0", "worker": "w", "warm": False}
+END_A = {"e": "end", "item": 0, "attempt": 1, "outcome": "passed", "cause": "", "reason": "", "seconds": 0.1}
+VERDICT_A = {"e": "verdict", "item": 0, "verdict": "passed", "flaky": False, "why": ""}
+START_B = {**START_A, "item": 1}
+
+
+def test_a_journal_cut_off_anywhere_accounts_for_every_item(tmp_path) -> None:
+    whole = journal_with(tmp_path / "whole", {"e": "run"}, PLANNED, START_A, END_A, VERDICT_A, START_B).read_bytes()
+    start = whole.index(b"\n", whole.index(b"planned"))
+    for cut in range(start, len(whole)):
+        path = tmp_path / "cut"
+        path.write_bytes(whole[:cut])
+        record = load(path)
+        assert sum(record.counts().values()) == 3
+        assert not record.complete
+        assert status_of(record) != 0
+        ElementTree.fromstring(run_junit.render(record))
+    assert load(tmp_path / "whole").counts() == {"passed": 1, "crashed": 1, "not-run": 1}
+
+
+def test_a_run_of_nothing_is_never_success(tmp_path) -> None:
+    path = journal_with(tmp_path / "j", {"e": "planned", "items": []}, {"e": "over", "status": 0, "counts": {}})
+    assert status_of(load(path)) == 121
+
+
+def test_something_that_is_no_journal_is_said(tmp_path) -> None:
+    (tmp_path / "x").write_text("hello\n")
+    with pytest.raises(UsageError):
+        load(tmp_path / "x")
+
+
+def test_the_command_writes_what_is_asked(suite, mixed) -> None:
+    command = [sys.executable, "-m", "ondol", "report", str(suite.result.journal), "--junit", "a.xml", "--json", "-"]
+    done = subprocess.run(command, cwd=suite.path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["counts"]["failed"] == 1
+    ElementTree.parse(suite.path / "a.xml")
+
+
+def test_the_live_view_shows_a_line_per_device_and_leaves_no_trace_in_a_pipe(suite) -> None:
+    suite.write(test_l="import select\ndef test_slow():\n    select.select([], [], [], 1.0)\n")
+    assert "\x1b[J" not in suite.pytest().output
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", "--ondol-journal=j.jsonl"]
+    environment = {k: v for k, v in suite.environment().items() if k != "CI"}
+    process = subprocess.Popen(
+        command, cwd=suite.path, env=environment, stdin=terminal, stdout=terminal, stderr=terminal
+    )
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            data = os.read(controller, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+    process.wait(timeout=60)
+    text = seen.decode()
+    assert "cpu0  #1" in text
+    assert "test_l.py::test_slow" in text
+    assert "cpu1  #0  idle" in text
+    assert "0 of 1 done" in text

@@ -1,0 +1,165 @@
+"""The scheduler's promises one by one, as small stories."""
+
+from __future__ import annotations
+
+from ondol.fleet.model import Device, Retire, Revoke, Run, Slot, Work
+from ondol.fleet.schedule import Scheduler, build, infeasible
+
+
+def devices(count: int, memory: int = 0) -> list[Device]:
+    return [Device(f"d{n}", memory=memory) for n in range(count)]
+
+
+def slots(count: int, workers: int = 1) -> list[Slot]:
+    return [Slot(f"d{n}.{w}", f"d{n}") for n in range(count) for w in range(workers)]
+
+
+def drain(scheduler: Scheduler) -> dict[str, list[int]]:
+    """Run everything, one item per slot at a time; returns who ran what in which order."""
+    ran: dict[str, list[int]] = {}
+    queue: dict[str, list[int]] = {}
+    requests: list[object] = []
+    for _ in range(1000):
+        for action in scheduler.step():
+            if isinstance(action, Run):
+                queue.setdefault(action.slot, []).append(action.work)
+            else:
+                requests.append(action)
+        while requests:
+            request = requests.pop()
+            if isinstance(request, Revoke):
+                scheduler.revoked(request.slot, queue[request.slot][1:])
+                del queue[request.slot][1:]
+            elif isinstance(request, Retire):
+                scheduler.retired(request.slot)
+        for slot in sorted(s for s, q in queue.items() if q):
+            work = queue[slot].pop(0)
+            ran.setdefault(slot, []).append(work)
+            scheduler.ended(slot, work)
+            scheduler.settle(work)
+            if slot.startswith("gang:"):
+                scheduler.retired(slot)
+    assert scheduler.finished
+    return ran
+
+
+def test_one_slot_keeps_the_collected_order() -> None:
+    works = [Work(n, module="ba"[n % 2], estimate=float(n)) for n in range(6)]
+    assert drain(build(works, slots(1), devices(1))) == {"d0.0": [0, 1, 2, 3, 4, 5]}
+
+
+def test_a_module_stays_on_one_slot_while_there_are_others_to_take() -> None:
+    works = [Work(n, module=f"m{n // 4}") for n in range(16)]
+    ran = drain(build(works, slots(2), devices(2)))
+    for indices in ran.values():
+        modules = [works[i].module for i in indices]
+        assert len([m for k, m in enumerate(modules) if k == 0 or modules[k - 1] != m]) == len(set(modules))
+
+
+def test_the_longest_module_starts_first() -> None:
+    works = [Work(0, "short", 0.1), Work(1, "long", 9.0), Work(2, "middle", 1.0)]
+    first = [a.work for a in build(works, slots(2), devices(2)).step() if isinstance(a, Run)][:2]
+    assert first[0] == 1
+    assert 0 not in first[:1]
+
+
+def test_a_chosen_order_is_kept_when_asked() -> None:
+    works = [Work(0, "short", 0.1), Work(1, "long", 9.0)]
+    runs = [a for a in build(works, slots(2), devices(2), keep_order=True).step() if isinstance(a, Run)]
+    assert runs[0].work == 0
+
+
+def test_one_big_module_is_shared_by_idle_slots() -> None:
+    works = [Work(n, "only") for n in range(40)]
+    ran = drain(build(works, slots(4), devices(4)))
+    assert len(ran) == 4
+    assert min(len(r) for r in ran.values()) >= 5
+
+
+def test_the_hint_names_what_follows_and_the_last_item_has_none() -> None:
+    scheduler = build([Work(n, "m") for n in range(3)], slots(1), devices(1), depth=3)
+    runs = [a for a in scheduler.step() if isinstance(a, Run)]
+    assert [r.hint for r in runs] == [1, 2, None]
+    assert not runs[-1].more
+
+
+def test_an_item_for_two_devices_waits_for_nobody_forever() -> None:
+    works = [Work(n, f"m{n}") for n in range(20)] + [Work(20, "gang", devices=2)]
+    scheduler = build(works, slots(2), devices(2))
+    first = scheduler.step()
+    assert [a.work for a in first if isinstance(a, Run)] == [20]
+    scheduler.ended("gang:d0+d1", 20)
+    scheduler.settle(20)
+    scheduler.retired("gang:d0+d1")
+    assert len(drain(scheduler)) == 2
+
+
+def test_a_repeated_gang_drains_and_retires_its_devices_first() -> None:
+    works = [Work(n, f"m{n}") for n in range(8)] + [Work(8, "gang", devices=2)]
+    scheduler = build(works, slots(2), devices(2))
+    scheduler.step()
+    scheduler.ended("gang:d0+d1", 8)
+    scheduler.retired("gang:d0+d1")
+    first = [a for a in scheduler.step() if isinstance(a, Run)]
+    assert first, "ordinary work fills the gap while the verdict is open"
+    scheduler.repeat(8, frozenset({"d0", "d1"}))
+    assert scheduler.step() == [], "the devices are reserved: nothing new is handed out"
+    for run in first:
+        scheduler.ended(run.slot, run.work)
+        scheduler.settle(run.work)
+    retires = scheduler.step()
+    assert all(isinstance(a, Retire) for a in retires)
+    assert len(retires) == 2
+    for retire in retires:
+        assert isinstance(retire, Retire)
+        scheduler.retired(retire.slot)
+    assert [a.work for a in scheduler.step() if isinstance(a, Run)] == [8]
+
+
+def test_a_group_never_runs_twice_at_once_even_when_repeated() -> None:
+    works = [Work(0, "a", group="port"), Work(1, "b", group="port"), Work(2, "c")]
+    scheduler = build(works, slots(2), devices(2), depth=1)
+    handed = {a.work for a in scheduler.step() if isinstance(a, Run)}
+    assert len(handed & {0, 1}) == 1
+
+
+def test_a_repeated_item_goes_to_another_device_when_there_is_one() -> None:
+    scheduler = build([Work(0, "a")], slots(2), devices(2))
+    (run,) = (a for a in scheduler.step() if isinstance(a, Run))
+    scheduler.ended(run.slot, 0)
+    scheduler.repeat(0, frozenset(run.devices))
+    (second,) = (a for a in scheduler.step() if isinstance(a, Run))
+    assert second.devices != run.devices
+    assert second.fresh
+
+
+def test_with_one_device_a_repeated_item_still_runs() -> None:
+    scheduler = build([Work(0, "a")], slots(1), devices(1))
+    scheduler.step()
+    scheduler.ended("d0.0", 0)
+    scheduler.repeat(0, frozenset({"d0"}))
+    assert [a.work for a in scheduler.step() if isinstance(a, Run)] == [0]
+
+
+def test_declared_memory_is_a_budget() -> None:
+    works = [Work(0, "a", memory=7), Work(1, "b", memory=7), Work(2, "c", memory=2)]
+    scheduler = build(works, slots(1, workers=2), devices(1, memory=10))
+    running = [a.work for a in scheduler.step() if isinstance(a, Run)]
+    assert sum(works[w].memory for w in running) <= 10
+
+
+def test_what_can_never_run_is_said_before_anything_starts() -> None:
+    found = infeasible(
+        [Work(0, "a", devices=3), Work(1, "a"), Work(2, "a", memory=11)], {d.name: d for d in devices(2, 10)}
+    )
+    assert [u.work for u in found] == [0, 2]
+    assert "needs 3 devices, there are 2" in found[0].why
+
+
+def test_when_every_device_is_lost_nothing_is_silently_dropped() -> None:
+    scheduler = build([Work(n, f"m{n}") for n in range(5)], slots(1), devices(1))
+    scheduler.step()
+    scheduler.device_lost("d0")
+    scheduler.revoked("d0.0", [1])
+    stranded = [a.work for a in scheduler.step()]  # type: ignore[union-attr]
+    assert sorted(stranded) == [1, 2, 3, 4]

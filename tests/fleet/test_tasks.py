@@ -1,0 +1,192 @@
+"""Tasks: commands and warm runtimes, with the simulated accelerator of `examples/tasks` built for real."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks"
+
+
+@pytest.fixture
+def example(suite, monkeypatch):  # type: ignore[no-untyped-def]
+    shutil.copytree(EXAMPLE, suite.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build", "__pycache__"))
+    monkeypatch.setenv("SIM_BUILD", str(suite.path / "build"))
+    return suite
+
+
+def short(result) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    return {item.nodeid.split("::")[1]: item.verdict for item in result.record.items}
+
+
+def task_file(suite, name: str, body: str) -> None:  # type: ignore[no-untyped-def]
+    (suite.path / f"{name}.ondol.toml").write_text(body)
+
+
+def runtime_task(name: str, kernel: str, expected: str = "[2.0, 3.0, 4.0, 5.0]") -> str:
+    return (
+        f'[[task]]\nname = "{name}"\nruntime = "unique"\nkernel = "{kernel}"\n'
+        f"data = [1.0, 2.0, 3.0, 4.0]\nexpected = {expected}\n"
+    )
+
+
+UNIQUE = '[runtime.unique]\nclass = "simruntime:UniquePaths"\n'
+
+
+def test_the_example_runs(example) -> None:
+    result = example.pytest(devices="sim:2")
+    assert set(short(result)) == {"add", "triple", "add-fixed", "triple-fixed", "hello"}
+    assert set(short(result).values()) == {"passed"}
+
+
+def test_a_fixed_path_gives_a_task_the_wrong_code_and_is_found_out(example) -> None:
+    """Seed 003: the second kernel at the same path runs the first one's code."""
+    result = example.pytest("-k", "fixed", devices="sim:1")
+    first, second = sorted(result.record.items, key=lambda item: item.attempts[0].started)
+    assert first.verdict == "passed"
+    assert not first.flaky
+    assert second.attempts[0].outcome == "failed"
+    assert second.flaky
+    assert "state-leak suspect" in second.why
+    assert [kind for kind, _ in second.attempts[0].dirt] == ["stale library"]
+    assert "kernel.so was replaced under a mapping" in second.attempts[0].dirt[0][1]
+
+
+def test_unique_paths_are_the_cure_and_keep_the_runtime_warm(example) -> None:
+    result = example.pytest("-k", "not fixed and not hello", devices="sim:1")
+    assert short(result) == {"add": "passed", "triple": "passed"}
+    assert not any(item.flaky or item.attempts[0].dirt for item in result.record.items)
+    assert len({item.attempts[0].worker for item in result.record.items}) == 1, "one warm worker for both"
+
+
+def test_a_compile_error_belongs_to_its_own_task_and_holds_no_device(example) -> None:
+    task_file(example, "compile", UNIQUE + runtime_task("good", "add.c") + runtime_task("bad", "broken.c"))
+    result = example.pytest("compile.ondol.toml", devices="sim:1")
+    assert short(result) == {"good": "passed", "bad": "error"}
+    bad = result.record.items[1]
+    assert "does not compile" in result.output
+    assert [a.device for a in bad.attempts] == [""], "no device was held"
+
+
+def test_preparing_runs_ahead_in_parallel_without_a_device(suite) -> None:
+    """Each preparation waits until another one has begun: one after the other, they would never end."""
+    suite.write(
+        rt="""
+        import os, select
+        class Runtime:
+            def prepare(self, task):
+                assert "ONDOL_DEVICE" not in os.environ
+                open(f"{task.directory}/begun-{task.name}", "w").close()
+                other = {"a": "b", "b": "a"}[task.name]
+                while not os.path.exists(f"{task.directory}/begun-{other}"):
+                    select.select([], [], [], 0.01)
+                return {"made by": os.getpid()}
+            def open(self, device):
+                self.device = device
+            def run(self, task):
+                assert task.prepared["made by"] != os.getpid()
+                assert os.environ["ONDOL_DEVICE"] == self.device.names[0] == "sim0"
+        """
+    )
+    body = '[runtime.r]\nclass = "rt:Runtime"\n' + "".join(f'[[task]]\nname = "{n}"\nruntime = "r"\n' for n in "ab")
+    task_file(suite, "t", body)
+    assert set(short(suite.pytest("--ondol-timeout=20", devices="sim:1")).values()) == {"passed"}
+
+
+def test_a_sticky_device_error_costs_one_task(example) -> None:
+    tasks = [runtime_task(f"t{n}", "faulty.c" if n == 2 else "add.c") for n in range(6)]
+    task_file(example, "sticky", UNIQUE + "".join(tasks))
+    result = example.pytest("sticky.ondol.toml", devices="sim:1")
+    assert result.record.counts() == {"passed": 5, "failed": 1}
+    assert "sticky error 700" in result.record.items[2].why
+
+
+def test_a_crash_while_preparing_is_that_tasks_crash(suite) -> None:
+    suite.write(
+        rt="""
+        import os
+        class Runtime:
+            def prepare(self, task):
+                if task["bad"]: os.abort()
+            def run(self, task): pass
+        """
+    )
+    body = '[runtime.r]\nclass = "rt:Runtime"\n[[task]]\nname = "bad"\nruntime = "r"\nbad = true\n[[task]]\nname = "good"\nruntime = "r"\nbad = false\n'
+    task_file(suite, "t", body)
+    result = suite.pytest(devices="sim:1")
+    assert short(result) == {"bad": "crashed", "good": "passed"}
+    assert result.status == 1
+
+
+def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
+    suite.write(
+        rt="""
+        class Runtime:
+            def open(self, device):
+                if device.names == ("sim0",): raise OSError("set_device failed with code 507899")
+            def run(self, task): pass
+        """
+    )
+    body = '[runtime.r]\nclass = "rt:Runtime"\n' + "".join(
+        f'[[task]]\nname = "t{n}"\nruntime = "r"\n' for n in range(8)
+    )
+    task_file(suite, "t", body)
+    result = suite.pytest("--ondol-retries=3", devices="sim:2")
+    assert set(short(result).values()) == {"passed"}
+    for quarantine in result.record.quarantines:
+        assert quarantine["device"] == "sim0"
+        assert "507899" in quarantine["why"]
+
+
+def test_commands_have_deadlines_outcomes_and_output(suite) -> None:
+    task_file(
+        suite,
+        "c",
+        """
+        [[task]]
+        name = "ok"
+        command = ["sh", "-c", "echo on {device} $X"]
+        env = { X = "marks the spot" }
+        [[task]]
+        name = "bad"
+        command = ["sh", "-c", "echo said before; exit 3"]
+        [[task]]
+        name = "killed"
+        command = ["sh", "-c", "kill -SEGV $$"]
+        [[task]]
+        name = "missing"
+        command = ["no-such-program-anywhere"]
+        [[task]]
+        name = "hangs"
+        command = ["sh", "-c", "trap '' TERM; sleep 600 & wait; sleep 600"]
+        timeout = 1
+        [[task]]
+        name = "unprepared"
+        prepare = ["sh", "-c", "echo no compiler; exit 1"]
+        command = ["true"]
+        """,
+    )
+    result = suite.pytest("--ondol-grace=0.2", "-rA", devices="sim:1")
+    bad = {"bad": "failed", "killed": "failed", "missing": "failed", "hangs": "timeout", "unprepared": "error"}
+    assert short(result) == {"ok": "passed", **bad}
+    for text in ("on sim marks the spot", "said before", "exit status 3", "killed by SIGSEGV", "no compiler"):
+        assert text in result.output
+    assert not suite.survivors()
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("[[task]]\ncommand = ['true']\n", "has no name"),
+        ("[[task]]\nname = 'x'\n", "names no command and no runtime"),
+        ("[runtime.r]\nclass = 'nowhere:R'\n", "cannot load 'nowhere:R'"),
+        ("this is not toml", "broken.ondol.toml"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_a_collection_error(suite, body, complaint) -> None:
+    task_file(suite, "broken", body)
+    result = suite.pytest()
+    assert result.status == 2
+    assert complaint in result.output

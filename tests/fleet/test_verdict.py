@@ -1,0 +1,152 @@
+"""Judging: which attempts add up to what, and who is to blame."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondol.fleet.causes import cause_of
+from ondol.fleet.quarantine import Ledger
+from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Tally, Verdict, judge, note_judgement
+
+PASSED = Attempt(Verdict.PASSED, device="d1")
+FAILED_WARM = Attempt(Verdict.FAILED, Cause.FAILED, warm=True, device="d0")
+FAILED_FRESH = Attempt(Verdict.FAILED, Cause.FAILED, device="d0")
+CRASHED = Attempt(Verdict.CRASHED, Cause.CRASHED, device="d0", reason="SIGSEGV")
+TIMEOUT = Attempt(Verdict.TIMEOUT, Cause.TIMEOUT, device="d0")
+
+
+def decide(*attempts: Attempt, policy: Policy | None = None) -> Again | Final:
+    return judge(attempts, policy or Policy(), JudgeRecord())
+
+
+def test_a_failure_in_a_fresh_worker_is_final() -> None:
+    assert decide(FAILED_FRESH) == Final(Verdict.FAILED)
+
+
+def test_a_failure_in_a_warm_worker_is_judged_once_more() -> None:
+    assert isinstance(decide(FAILED_WARM), Again)
+    assert decide(FAILED_WARM, FAILED_FRESH) == Final(Verdict.FAILED)
+
+
+def test_passing_when_judged_is_flaky_and_names_the_suspicion() -> None:
+    final = decide(FAILED_WARM, PASSED)
+    assert isinstance(final, Final)
+    assert final.flaky
+    assert "state-leak suspect" in final.why
+
+
+def test_a_crash_is_tried_again_away_from_its_device() -> None:
+    again = decide(CRASHED)
+    assert isinstance(again, Again)
+    assert again.avoid == {"d0"}
+    assert decide(CRASHED, CRASHED) == Final(Verdict.CRASHED, why="SIGSEGV")
+
+
+def test_a_timeout_is_not_tried_again_unless_asked() -> None:
+    assert decide(TIMEOUT) == Final(Verdict.TIMEOUT)
+    asked = Policy(retry_on=frozenset({Cause.TIMEOUT}))
+    assert isinstance(decide(TIMEOUT, policy=asked), Again)
+
+
+def test_a_crash_stays_visible_when_the_second_attempt_passes() -> None:
+    final = decide(CRASHED, PASSED)
+    assert isinstance(final, Final)
+    assert final.flaky
+    assert "crashed on attempt 1" in final.why
+
+
+def test_an_item_whose_device_is_taken_moves_once() -> None:
+    taken = Attempt(Verdict.DEVICE_LOST, Cause.DEVICE, device="d0")
+    again = decide(taken)
+    assert isinstance(again, Again)
+    assert again.avoid == {"d0"}
+    assert decide(taken, Attempt(Verdict.DEVICE_LOST, Cause.DEVICE, device="d1")) == Final(Verdict.DEVICE_LOST)
+
+
+def test_a_red_suite_is_not_run_twice_over() -> None:
+    record = JudgeRecord()
+    for _ in range(Policy().judge_limit):
+        note_judgement([FAILED_WARM, FAILED_FRESH], Final(Verdict.FAILED), record)
+    assert judge([FAILED_WARM], Policy(), record) == Final(Verdict.FAILED)
+
+
+ATTEMPTS = st.builds(
+    Attempt,
+    outcome=st.sampled_from(Verdict),
+    cause=st.sampled_from(Cause),
+    warm=st.booleans(),
+    device=st.sampled_from(["", "d0", "d1"]),
+)
+
+
+@given(st.lists(ATTEMPTS, min_size=1, max_size=6), st.integers(0, 3), st.booleans())
+def test_judging_always_ends_and_never_hides_a_bad_attempt(attempts: list[Attempt], retries: int, on: bool) -> None:
+    policy = Policy(retries=retries, retry_on=frozenset(Cause), judge=on)
+    decision = judge(attempts, policy, JudgeRecord())
+    if isinstance(decision, Again):
+        lost = attempts[-1].outcome is Verdict.DEVICE_LOST
+        assert len(attempts) <= max(retries, 1) or lost
+    else:
+        assert decision.verdict is attempts[-1].outcome
+        if attempts[-1].good and any(not a.good for a in attempts[:-1]):
+            assert decision.flaky
+
+
+def test_the_tally_notices_a_missing_verdict() -> None:
+    tally = Tally(planned=2)
+    tally.add(Final(Verdict.PASSED))
+    assert not tally.adds_up
+    tally.add(Final(Verdict.NOT_RUN))
+    assert tally.adds_up
+    assert tally.incomplete == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", Cause.DEVICE),
+        ("aclrtSynchronizeStream failed, error code: 507018", Cause.DEVICE),
+        ("level_zero backend failed with error: UR_RESULT_ERROR_DEVICE_LOST", Cause.DEVICE),
+        ("PermissionError: [Errno 13] Permission denied: '/c/abc/tmp.pid_12_ff'", Cause.CACHE),
+        ("AssertionError: assert 507018 == 1", Cause.FAILED),
+        ("AssertionError: illegal memory access expected in message", Cause.FAILED),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory", Cause.FAILED),
+    ],
+)
+def test_causes_are_read_from_what_the_runtimes_say(text: str, cause: Cause) -> None:
+    assert cause_of(text) is cause
+
+
+def test_one_deterministic_failure_never_condemns_a_device() -> None:
+    ledger = Ledger()
+    for device in ("d0", "d1", "d2", "d3"):
+        assert ledger.attempt(7, device, good=False) == []
+    assert not ledger.quarantined
+
+
+def test_different_items_that_pass_elsewhere_condemn_it() -> None:
+    ledger = Ledger(evidence_needed=3)
+    for work in range(3):
+        ledger.attempt(work, "d0", good=False)
+        condemned = ledger.attempt(work, "d1", good=True)
+    assert [name for name, _ in condemned] == ["d0"]
+    assert ledger.witnesses("d0") == [0, 1, 2]
+    assert "3 different items" in ledger.quarantined["d0"]
+
+
+def test_the_same_item_counts_once() -> None:
+    ledger = Ledger(evidence_needed=2)
+    for _ in range(5):
+        ledger.attempt(1, "d0", good=False)
+        assert ledger.attempt(1, "d1", good=True) == []
+
+
+def test_starts_that_fail_in_a_row_condemn_and_a_good_one_forgives() -> None:
+    ledger = Ledger()
+    assert ledger.start_failed("d0", "no context") == []
+    ledger.started("d0")
+    assert ledger.start_failed("d0", "no context") == []
+    assert ledger.start_failed("d0", "no context")
+    assert ledger.start_failed("d0", "no context") == [], "said once"
