@@ -27,7 +27,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace | list[str]) -> int:
-    """Takes the command's own words, or what `add_parser`'s parser made of them. 0 when nothing failed, 1 when something did, `INCOMPLETE` when somebody must look again."""
+    """Takes the command's own words, or what `add_parser`'s parser made of them.
+
+    0 when nothing failed, 1 when something did, `INCOMPLETE` when somebody must look again.
+    """
     from ondol.report import run_json, run_junit, run_markdown
     from ondol.report.run_record import load
 
