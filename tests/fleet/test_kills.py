@@ -176,3 +176,20 @@ def test_two_interrupts_mean_now(suite) -> None:
     assert process.returncode == 2
     assert [item.verdict for item in load(journal).items] == ["passed", "not-run"]
     assert not suite.survivors()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("where", ["while it runs", "while it collects"])
+def test_ctrl_c_at_the_terminal_reaches_pytest_through_the_front(suite, where) -> None:
+    """The terminal signals the whole foreground group: the front must neither die of it nor hide it."""
+    hang = "open('hangs', 'w').close()\n    while True: pass\n"
+    body = f"def test_1():\n    {hang}" if where == "while it runs" else f"if True:\n    {hang}"
+    suite.write(test_a=body)
+    command = [sys.executable, "-m", "ondol.cli.test", "--devices=cpu:1", f"--journal={suite.path / 'j'}"]
+    process = suite.start(command, start_new_session=True)
+    assert wait_for((suite.path / "hangs").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, output
+    assert "KeyboardInterrupt" in output
+    assert not suite.survivors()

@@ -191,8 +191,11 @@ def _signals() -> Iterator[list[int]]:
         for pid in targets:
             killing.send(pid, number)
 
+    def leave_it_to_pytest(_number: int, _frame: object) -> None:
+        """A handler and not SIG_IGN: what is ignored here would be ignored in pytest too, across exec."""
+
     old = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGINT: signal.signal(signal.SIGINT, leave_it_to_pytest),
         signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
     }
     try:
