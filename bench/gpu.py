@@ -1,7 +1,7 @@
 """On a machine with an NVIDIA GPU: one small Triton suite, the ways people run it, side by side. `python -m bench.gpu`
 
-Twelve tests in three files. Every way has the same warm Triton cache, so that what differs is processes, not compiling; the last
-rows are cold and warm through the whole of `ondol test`, with a store.
+Twelve tests in three files. Every way has the same warm Triton cache, so that what differs is processes, not compiling;
+the last rows are cold and warm through the whole of `ondol test`, with a store.
 """
 
 from __future__ import annotations
