@@ -173,7 +173,10 @@ class Controller:
             self._show_one(self._to_show.popleft())
 
     def _show_one(self, item: int) -> None:
-        self.show.result(item, self.attempts.get(item, []), self.finals[item])
+        attempts = self.attempts.get(item, [])
+        self.show.result(item, attempts, self.finals[item])
+        for warning in attempts[-1].warnings if attempts else []:
+            self.show.warning(warning)
         wish = self.show.wants_to_stop()
         if wish:
             self.stop(wish)
@@ -277,7 +280,12 @@ class Controller:
         return None
 
     def _on_warning(self, message: Message) -> None:
-        self.show.warning(message["data"])
+        """Shown with its item: an earlier item may still wait to be shown."""
+        gathered = self._gathered(message)
+        if gathered is None:
+            self.show.warning(message["data"])
+        else:
+            gathered.warnings.append(message["data"])
 
     def _on_late(self, message: Message) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""

@@ -24,6 +24,7 @@ class Gathered:
     warm: bool = False
     started: float = 0.0
     reports: list[Report] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
     ending: dict[str, Any] = field(default_factory=dict)
     #: Text of the failure, for the journal and for people.
     text: str = ""
