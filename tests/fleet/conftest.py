@@ -92,7 +92,7 @@ class Suite:
             "LOG": str(self.log),
             "RECORD": str(self.path / "record.json"),
             "ONDOL_TEST_TAG": self.tag,
-            "PYTHONPATH": str(self.path),
+            "PYTHONPATH": os.pathsep.join([str(self.path), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONDONTWRITEBYTECODE": "1",
             **extra,
         }
