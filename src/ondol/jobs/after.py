@@ -89,6 +89,7 @@ def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Fil
     else:
         for name, answer in answers.items():
             _take(job, name, Outcome(*answer))
+    job.no_more_progress()
     job.report.publish_seconds = time.monotonic() - started
 
 

@@ -88,6 +88,7 @@ def _fill(job: Context) -> None:
     else:
         for name, answer in answers.items():
             _take(job, name, *answer)
+    job.no_more_progress()
     job.report.fill_seconds = time.monotonic() - started
 
 

@@ -24,6 +24,8 @@ class Bar:
         if not self._enabled or time.monotonic() - self._started < _PATIENCE:
             return
         if self._progress is None:
+            if done >= total:
+                return
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
