@@ -185,7 +185,7 @@ def test_ctrl_c_at_the_terminal_reaches_pytest_through_the_front(suite, where) -
     hang = "open('hangs', 'w').close()\n    while True: pass\n"
     body = f"def test_1():\n    {hang}" if where == "while it runs" else f"if True:\n    {hang}"
     suite.write(test_a=body)
-    command = [sys.executable, "-m", "ondol.cli.test", "--devices=cpu:1", f"--journal={suite.path / 'j'}"]
+    command = [sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={suite.path / 'j'}"]
     process = suite.start(command, start_new_session=True)
     assert wait_for((suite.path / "hangs").exists)
     os.killpg(process.pid, signal.SIGINT)
