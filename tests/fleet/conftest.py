@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -56,6 +57,17 @@ class Result:
     def outcomes(self) -> list[tuple[str, ...]]:
         """Every report of every item, in an order that does not depend on who ran it."""
         return sorted(tuple(entry) for entry in self.seen)
+
+    @property
+    def selected(self) -> list[str]:
+        """The items that were reported on, in the order of their first report."""
+        return list(dict.fromkeys(entry[0] for entry in self.seen))
+
+    @property
+    def summary(self) -> str:
+        """The counts of pytest's last line."""
+        last = [line for line in self.output.splitlines() if re.search(r" in [\d.]+s", line)][-1]
+        return re.sub(r" in [\d.]+s.*", "", last).strip("= ")
 
     @property
     def record(self) -> RunRecord:

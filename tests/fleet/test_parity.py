@@ -207,7 +207,7 @@ def test_one_worker_is_plain_pytest(suite, name) -> None:
     assert [entry[0] for entry in ours.seen] == [entry[0] for entry in plain.seen], "another order"
     assert ours.log == plain.log, "fixtures live differently"
     assert ours.status == plain.status
-    assert summary(ours.output) == summary(plain.output)
+    assert ours.summary == plain.summary
 
 
 def test_outcomes_do_not_depend_on_how_the_workers_are_made(suite) -> None:
@@ -233,11 +233,6 @@ def item_outcomes(seen: list[list[str]]) -> dict[str, set[tuple[str, ...]]]:
     return found
 
 
-def summary(output: str) -> str:
-    last = [line for line in output.splitlines() if re.search(r" in [\d.]+s", line)][-1]
-    return re.sub(r" in [\d.]+s.*", "", last).strip("= ")
-
-
 @pytest.mark.parametrize(
     "flags", [["-x"], ["--maxfail=2"], ["-k", "pass or fail"], ["-v"], ["--co", "-q"], ["--doctest-modules"]]
 )
@@ -247,7 +242,7 @@ def test_options_of_pytest_mean_the_same(suite, flags) -> None:
     ours = suite.pytest("--ondol-judge=off", *flags)
     assert ours.outcomes == plain.outcomes
     assert ours.status == plain.status
-    assert summary(ours.output) == summary(plain.output)
+    assert ours.summary == plain.summary
 
 
 def test_stopping_at_the_first_failure_leaves_the_rest_not_run(suite) -> None:

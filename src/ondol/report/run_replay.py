@@ -73,7 +73,7 @@ class PytestShow:
 
     def _reports(self, node: pytest.Item, attempts: list[Gathered], final: Final) -> list[pytest.TestReport]:
         if not attempts:
-            return [_made(node, "setup", final.why, 0.0)]
+            return _completed(node, [_made(node, "setup", final.why, 0.0)])
         last = attempts[-1]
         as_reported = bool(last.reports) and of_reports(last.reports) is final.verdict
         found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
@@ -87,7 +87,16 @@ class PytestShow:
             made.sections.append((f"Captured {name} until then", output))
         if last.ending.get("dump"):
             made.sections.append(("Stacks", last.ending["dump"]))
-        return [*kept, made]
+        return _completed(node, [*kept, made])
+
+
+def _completed(node: pytest.Item, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
+    """Reporters close an item at its teardown, with the output and properties of that report: one always comes."""
+    if reports[-1].when != "teardown":
+        over = _made(node, "teardown", "", 0.0)
+        over.outcome, over.longrepr, over.sections = "passed", None, list(reports[-1].sections)
+        reports.append(over)
+    return reports
 
 
 def _made(node: pytest.Item, when: Any, text: str, seconds: float) -> pytest.TestReport:
