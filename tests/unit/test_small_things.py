@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ondol import errors, words
 from ondol.cli import run
 from ondol.errors import UsageError
-from ondol.host import bounded, process
+from ondol.host import bounded, identity, process
 from ondol.light import Record
 from ondol.store import marker
 
@@ -195,3 +195,24 @@ def test_marker_of_a_store_that_names_nobody_needs_the_parser(tmp_path: Path) ->
     with pytest.raises(errors.StoreFormat):
         marker.read(root, "x")
     os.close(root)
+
+
+@pytest.mark.parametrize("home", [None, "", "/", "relative", "/no/such/home"])
+def test_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    """Without a usable HOME the user database is asked, and for a user that it does not know there is still a place."""
+    monkeypatch.delenv("HOME", raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    monkeypatch.setattr(identity, "_passwd_home", lambda: "")
+    assert identity.user_cache_dir() == f"/var/tmp/ondol-{os.geteuid()}"
+
+
+def test_user_database_is_asked_before_every_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def asked() -> str:
+        raise AssertionError("nobody needs to know")
+
+    monkeypatch.setattr(identity, "_passwd_home", asked)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert identity.user_cache_dir() == str(tmp_path / ".cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
+    assert identity.user_cache_dir() == "/elsewhere"

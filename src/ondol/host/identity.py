@@ -43,10 +43,14 @@ def user_cache_dir() -> str:
     configured = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(configured):
         return configured
-    for home in (os.environ.get("HOME", ""), _passwd_home()):
-        if os.path.isabs(home) and home != "/" and os.path.isdir(home) and os.access(home, os.W_OK):
-            return os.path.join(home, ".cache")
-    return f"/var/tmp/ondol-{os.geteuid()}"
+    home = os.environ.get("HOME", "")
+    if not _is_a_home(home):
+        home = _passwd_home()  # only now: asking the user database costs milliseconds, or a network
+    return os.path.join(home, ".cache") if _is_a_home(home) else f"/var/tmp/ondol-{os.geteuid()}"
+
+
+def _is_a_home(path: str) -> bool:
+    return os.path.isabs(path) and path != "/" and os.path.isdir(path) and os.access(path, os.W_OK)
 
 
 def _passwd_home() -> str:
