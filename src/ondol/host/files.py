@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -162,27 +161,6 @@ def unlink_quietly(name: str, dir_fd: int | None = None) -> bool:
 def list_names(fd: int) -> list[str]:
     """The names in an open directory, sorted so that every reader walks in the same order."""
     return sorted(os.listdir(fd))
-
-
-def walk_files(top: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Every non-directory below `top` as (relative path, lstat), links not followed, unreadable places skipped."""
-    pending = [""]
-    while pending:
-        here = pending.pop()
-        try:
-            with os.scandir(os.path.join(top, here)) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in found:
-            relative = os.path.join(here, entry.name)
-            try:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(relative)
-                else:
-                    yield relative, entry.stat(follow_symlinks=False)
-            except OSError:
-                continue  # vanished while we looked
 
 
 def remove_tree(path: str) -> bool:

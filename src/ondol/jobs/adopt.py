@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 
 from ondol.errors import UsageError
-from ondol.host import files, identity
+from ondol.host import identity
 from ondol.jobs import publish
 from ondol.light import Any, Record
 from ondol.store.directory import DirectoryStore
@@ -89,8 +89,3 @@ def _foreign(cache: CacheDir, found: list[Found]) -> list[Problem]:
                 Problem("foreign", folder, owner, mode, "adopted; without Ondol other users cannot write into it")
             )
     return result
-
-
-def leftovers(directory: str) -> int:
-    """How many temporary files of dead writers lie in a raw cache."""
-    return sum("tmp.pid_" in path for path, _ in files.walk_files(directory))

@@ -7,14 +7,13 @@ colder.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ondol import exitcodes
 from ondol.config import Settings
-from ondol.host import command
+from ondol.host import bounded, command
 from ondol.jobs import after, before
 from ondol.jobs.context import Context, Progress
 from ondol.room.room import Room
@@ -83,11 +82,7 @@ class Job:
         try:
             step()
         except Exception as error:
-            import traceback
-
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{os.path.basename(where.filename)}:{where.lineno}"
-            self.report.warn(f"{otherwise}: an error in Ondol itself, {type(error).__name__}: {error} at {place}")
+            self.report.warn(f"{otherwise}: an error in Ondol itself, {bounded.describe(error)}")
 
     def _run_command(self) -> None:
         started = time.monotonic()
