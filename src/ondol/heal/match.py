@@ -18,8 +18,10 @@ from ondol.light import Record
 _BLOCK = 1 << 20
 #: A longer line is looked at in pieces: memory stays bounded, and so does the time that a pattern can take on one.
 MAX_LINE = 1 << 14
+#: The pieces share this many characters, so that a fault is whole in one of them.
+_SHARED = 1 << 10
 #: A line that only says why the one before it happened: the chains of uv, Rust and Java end with the first cause.
-_LINK = re.compile(r"\s*(?:cause:|Caused by:|[├╰]─▶) |\s*Caused by:$|\s+\d+: ")
+_LINK = re.compile(r"\s*(?:cause:|Caused by:|[├╰]─▶|[|`]->) |\s*Caused by:$|\s+\d+: ")
 _LONGEST_CHAIN = 12
 
 
@@ -78,11 +80,12 @@ def first_cause(hits: Sequence[Hit]) -> Hit | None:
     """The hit that explains the others.
 
     Python prints the first exception first, whatever was raised while it was handled or because of it. In a chain of
-    causes the last line is the first cause. What a tool only warns of explains nothing that another fault can explain.
+    causes the last line is the first cause. Of two faults on one line, a tool's own says more than one that any tool
+    can have. What a tool only warns of explains no failure.
     """
-    grave = [hit for hit in hits if not hit.signature.warning] or list(hits)
     first: Hit | None = None
-    for hit in sorted(grave, key=lambda hit: hit.line_number):
+    grave = (hit for hit in hits if not hit.signature.warning)
+    for hit in sorted(grave, key=lambda hit: (hit.line_number, hit.signature.tool != "any")):
         if first is None or hit.chain == first.chain:
             first = hit
     return first
@@ -121,10 +124,13 @@ class Scanner:
             for part, pattern in enumerate(signature.match_all):
                 self._index.setdefault(pattern.needle, []).append((signature, part, pattern.regex))
         self._parts: dict[str, dict[int, Hit]] = {}
+        #: How many lines at the end of the block before this one were links of a chain of causes.
+        self._links_before = 0
 
     def forget(self) -> None:
         """What follows belongs to another text: parts of a signature that were seen do not count for it."""
         self._parts.clear()
+        self._links_before = 0
 
     def block(self, text: str, first_line: int) -> list[Hit]:
         """The hits in this text, whose first line has this number."""
@@ -134,6 +140,7 @@ class Scanner:
             hit = one if part < 0 else self._together(part, one)
             if hit:
                 hits.setdefault((hit.line_number, hit.signature.id), hit)
+        self._links_before = self._links_to(text, text.rfind("\n") + 1)
         return sorted(hits.values(), key=lambda hit: hit.line_number)
 
     def _try(self, needle: str, text: str, first_line: int) -> Iterator[tuple[int, Hit]]:
@@ -149,7 +156,7 @@ class Scanner:
             for signature, part, regex in self._index[needle]:
                 line = _matching_piece(regex, text[start:end])
                 if line and not any(unless.search(line) for unless in signature.unless):
-                    yield part, Hit(signature, number, line, number - _links_above(text, start))
+                    yield part, Hit(signature, number, line, number - self._links_to(text, start))
             place = text.find(needle, end)
 
     def _together(self, part: int, hit: Hit) -> Hit | None:
@@ -162,22 +169,23 @@ class Scanner:
         del self._parts[hit.signature.id]
         return parts[0]
 
-
-def _links_above(text: str, start: int) -> int:
-    """How many lines above this one the chain of causes begins that it belongs to."""
-    count = 0
-    while count < _LONGEST_CHAIN:
-        end = text.find("\n", start)
-        if not _LINK.match(noise.without_prefix(text[start : end if end >= 0 else len(text)][:200])) or not start:
-            break
-        start = text.rfind("\n", 0, start - 1) + 1
-        count += 1
-    return count
+    def _links_to(self, text: str, start: int) -> int:
+        """How many links of a chain of causes end with the line that starts here; the line above them began it."""
+        links = 0
+        while links < _LONGEST_CHAIN:
+            line = noise.without_prefix(text[start : start + 200].partition("\n")[0])
+            if not _LINK.match(line):
+                return links
+            links += 1
+            if start == 0:
+                return links + self._links_before
+            start = text.rfind("\n", 0, start - 1) + 1
+        return links
 
 
 def _matching_piece(regex: re.Pattern[str], line: str) -> str:
     """The line, or the piece of a very long one, in which the pattern is found; empty if it is not."""
     if len(line) <= MAX_LINE:
         return line if regex.search(line) else ""
-    pieces = (line[at : at + MAX_LINE] for at in range(0, len(line), MAX_LINE))
+    pieces = (line[at : at + MAX_LINE] for at in range(0, len(line), MAX_LINE - _SHARED))
     return next((piece for piece in pieces if regex.search(piece)), "")

@@ -22,7 +22,8 @@ _PREFIX = re.compile(
     | (?:\[gw\d+\]|gw\d+[ ]\|)[ ]                                    # xdist
     | [\w.\-]{1,60}[ ]*\|[ ]                                         # docker compose, foreman
     | \d{1,5}:[ ]                                                    # srun -l
-    | [EW]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]\d+[ ]\S+\]?[ ]              # glog, torch's logging
+    | [EWI]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]+\d+[ ]\S+\][ ]              # glog, torch's logging
+    | (?:\[rank\d+\]:|\(\w+[ ]pid=\d+\))[ ]                          # torchrun, vLLM, Ray
     )""",
     re.VERBOSE,
 )

@@ -10,15 +10,16 @@
               killed   the process was ended from outside
               bug      a version of the tool is at fault
     match     patterns; any of them, on one line
-    match_all patterns that must all appear within `window` lines; the first one is the evidence that is shown
+    match_all patterns that must all appear within `window` lines; the first one is the evidence that is shown.
+              With `match` beside it, either is enough
     unless    patterns; a line that holds one is no match
-    warning   the tool says it and goes on by itself, so anything else that matches is the cause
+    warning   the tool says it and goes on by itself: worth knowing, never why something failed
     heals     the family of caches whose healer may be called (only with kind `cache`)
     meaning, cure, source
     example   a real excerpt of a log; the tests match it
 
-A pattern is searched, not anchored; it names its gaps' lengths (`.{0,200}`, never `.*`), because a log may have lines
-of any length; and it holds at least four plain characters outside groups (`needle` says why).
+A pattern is searched anywhere in a line; it names its gaps' lengths (`.{0,200}`, never `.*`), because a log may have
+lines of any length; and it holds at least four plain characters outside groups (`needle` says why).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ KINDS = ("cache", "place", "network", "request", "killed", "bug")
 _TEXTS = ("id", "tool", "kind", "meaning", "cure", "source", "example")
 _LISTS = ("match", "match_all", "unless")
 _OTHERS = ("number", "window", "warning", "heals")
-_WINDOW = 60
+#: A traceback of pytest prints whole functions between two frames.
+_WINDOW = 150
 
 
 class Pattern(Record):
@@ -100,13 +102,13 @@ def _signature(name: str, fields: dict[str, Any]) -> Signature:
     for unknown in sorted(set(fields) - {*_TEXTS, *_LISTS, *_OTHERS}):
         raise ValueError(f"unknown field {unknown!r}")
     texts = {field: _text(fields, field) for field in _TEXTS}
-    match, together, unless = (_patterns(fields, field) for field in _LISTS)
+    match, together = (tuple(map(_pattern, _of(fields, field, []))) for field in ("match", "match_all"))
     if name != f"{texts['id']}.toml":
         raise ValueError(f"its id is {texts['id']!r}")
     if texts["kind"] not in KINDS:
         raise ValueError(f"kind is {texts['kind']!r}, not one of {', '.join(KINDS)}")
-    if bool(match) == bool(together):
-        raise ValueError("it needs either match or match_all")
+    if not match and not together:
+        raise ValueError("it has neither match nor match_all")
     heals = _of(fields, "heals", "")
     if heals and texts["kind"] != "cache":
         raise ValueError("only a fault of kind 'cache' can be healed")
@@ -116,7 +118,7 @@ def _signature(name: str, fields: dict[str, Any]) -> Signature:
         match=match,
         match_all=together,
         window=_of(fields, "window", _WINDOW),
-        unless=tuple(pattern.regex for pattern in unless),
+        unless=tuple(map(_regex, _of(fields, "unless", []))),
         warning=_of(fields, "warning", False),
         heals=heals,
     )
@@ -126,7 +128,7 @@ def _text(fields: dict[str, Any], field: str) -> str:
     value = _of(fields, field, "").strip("\n")
     if not value:
         raise ValueError(f"{field} is missing or empty")
-    return str(value)
+    return str(value) if field == "example" else " ".join(value.split())
 
 
 def _of(fields: dict[str, Any], field: str, default: Any) -> Any:
@@ -136,20 +138,20 @@ def _of(fields: dict[str, Any], field: str, default: Any) -> Any:
     return value
 
 
-def _patterns(fields: dict[str, Any], field: str) -> tuple[Pattern, ...]:
-    return tuple(_pattern(source) for source in _of(fields, field, []))
-
-
 def _pattern(source: Any) -> Pattern:
+    regex = _regex(source)
+    text = needle(source)
+    if len(text) < 4:
+        raise ValueError(f"the pattern {source!r} holds less than four plain characters in a row")
+    return Pattern(regex, text)
+
+
+def _regex(source: Any) -> re.Pattern[str]:
     if not isinstance(source, str):
         raise ValueError(f"{source!r} is not a pattern")
     if re.search(r"(?<!\\)(?:\\\\)*\.[*+]|\(\?[a-zA-Z]", source):
         raise ValueError(f"the pattern {source!r} has an unbounded gap or flags; write .{{0,200}}")
     try:
-        regex = re.compile(source)
+        return re.compile(source)
     except re.error as error:
         raise ValueError(f"the pattern {source!r}: {error}")
-    text = needle(source)
-    if len(text) < 4:
-        raise ValueError(f"the pattern {source!r} holds less than four plain characters in a row")
-    return Pattern(regex, text)
