@@ -40,6 +40,10 @@ PURE = [
     "heal/match.py",
     "heal/needle.py",
     "heal/noise.py",
+    "doctor/explain.py",
+    "doctor/explain_text.py",
+    "doctor/pytest_log.py",
+    "doctor/junit_log.py",
 ]
 ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
 

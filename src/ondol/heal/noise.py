@@ -44,6 +44,11 @@ def without_prefix(line: str) -> str:
     return line
 
 
+def is_source(line: str) -> bool:
+    """Whether a line of a traceback is a line of the program: it may hold any message, and nobody printed it."""
+    return without_prefix(line).startswith(("    ", ">"))
+
+
 def bare(line: str) -> str:
     """Also without pytest's margin (`E   `) and the spaces around; for showing a line as evidence."""
     line = without_prefix(line).strip()
