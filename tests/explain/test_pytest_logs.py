@@ -110,6 +110,7 @@ def test_faults_of_two_runs_are_mixed_up(log: str) -> None:
     both = explain(log + other)
     assert counts(both) == {"triton-foreign-key-dir": 22, "disk-full": 2}
     assert both.failed == 50
+    assert all("::" in test for fault in both.faults for test in fault.tests), "named by their titles"
     assert counts(explain(log, other)) == counts(both)
 
 
@@ -140,8 +141,10 @@ def test_same_name_in_two_files_is_one_test() -> None:
     assert explanation.unexplained == ("x.py::test_a",)
 
 
-def test_reason_on_the_line_below_is_lost() -> None:
+@pytest.mark.parametrize("size", [1, match._BLOCK])
+def test_reason_on_the_line_below_is_lost(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the text of seed 000."""
+    monkeypatch.setattr(match, "_BLOCK", size)
     fault = "PermissionError: [Errno 13] Permission denied: '/ci-cache/triton/.../tmp.pid_...'"
     text = f"FAILED tests/ops/test_gla.py::test_bwd[2-64-False]\n{fault}\nFAILED tests/ops/test_mamba.py::test_fwd\ntorch._inductor.exc.InductorError: {fault}\n\nLikely Cause"
     explanation = explain(text)
@@ -157,6 +160,14 @@ def test_crashed_worker_counts_as_two_tests(request: pytest.FixtureRequest) -> N
 def test_collection_error_is_not_a_failure() -> None:
     text = (Path(__file__).parents[1] / "logs" / "ordinary" / "pytest-collection.log").read_text()
     assert explain(text).unexplained == ("sub/test_fails_to_collect.py",)
+
+
+def test_evidence_is_not_the_first() -> None:
+    disk = "OSError: [Errno 28] No space left on device"
+    inner = f"=== FAILURES ===\n___ test_a ___\n{disk}\n=== short test summary info ===\nFAILED x.py::test_a - O"
+    assert explain(f"{inner}\n\n{disk}").faults[0].line_number == 3
+    assert explain(f"{disk}\n{inner}").faults[0].line_number == 1
+    assert explain(f"a\nb\nc\nd\n{disk}", disk).faults[0][3:5] == ("log0", 5)
 
 
 def test_fault_outside_of_tests_is_left_out() -> None:
@@ -190,14 +201,12 @@ def test_a_line_of_any_shape_stops_the_reader(text: str) -> None:
     explain(text)
 
 
-def test_a_long_line_stops_the_reader() -> None:
-    for line in (
-        "FAILED a.py::" + " " * 10**6,
-        "_ x" + " _" * 10**6,
-        "= " + "= " * 10**6,
-        "a.py::x FAILED" + " " * 10**6,
-    ):
-        explain(f"=== FAILURES ===\n{line}\n=== short test summary info ===\n{line}")
+@pytest.mark.parametrize("start", ["FAILED a.py::", "_ x", "= x", "a.py::x FAILED", "[ 10%] FAILED a.py::x"])
+@pytest.mark.parametrize("filler", [" ", " _", " =", " - ", "::"])
+def test_a_long_line_stops_the_reader(start: str, filler: str) -> None:
+    """Were the lines read to their ends, each would take hours; the test would be ended for its time."""
+    line = start + filler * 10**6 + "x"
+    explain(f"=== FAILURES ===\n{line}\n=== short test summary info ===\n{line}")
 
 
 def test_names_in_the_corpus_are_read(request: pytest.FixtureRequest) -> None:

@@ -167,6 +167,7 @@ def test_evidence_is_shown_with_the_noise(prefix: str) -> None:
 
 @SHORT
 @given(st.integers(0, match.MAX_LINE * 3), st.integers(0, 100_000))
+@example(match.MAX_LINE - len(FOREIGN) // 2, 100_000)
 def test_fault_in_a_very_long_line_is_lost(before: int, after: int) -> None:
     (found,) = find("first\n" + "x" * before + FOREIGN + "y" * after)
     assert places([found]) == [("triton-foreign-key-dir", 2, 1)]
