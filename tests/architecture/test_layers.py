@@ -37,6 +37,13 @@ PURE = [
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",
+    "heal/match.py",
+    "heal/needle.py",
+    "heal/noise.py",
+    "doctor/explain.py",
+    "doctor/explain_text.py",
+    "doctor/pytest_log.py",
+    "doctor/junit_log.py",
 ]
 ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
 
