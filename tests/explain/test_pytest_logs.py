@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,36 @@ def test_a_long_line_stops_the_reader(start: str, filler: str) -> None:
     """Were the lines read to their ends, each would take hours; the test would be ended for its time."""
     line = start + filler * 10**6 + "x"
     explain(f"=== FAILURES ===\n{line}\n=== short test summary info ===\n{line}")
+
+
+_BIG = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (100 << 20, 100 << 20))
+from ondol.doctor.explain import Explainer
+from ondol.doctor.pytest_log import PytestLog
+from ondol.heal.signature import load
+
+def lines():
+    for number in range(14000):
+        yield "tests/x.py::test PASSED " + "x" * 10000
+    yield "tar: write error: No space left on device"
+
+explainer = Explainer([known for known in load() if known.id == "disk-full"])
+explainer.add("big", PytestLog(lines()))
+print(explainer.result().faults[0].line_number)
+"""
+
+
+def test_a_big_log_fills_the_memory() -> None:
+    """140 MB of it in 100 MiB of address space."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BIG],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(suite.ROOT / "src")},
+    )
+    assert done.stdout.strip() == "14001", done.stderr
 
 
 def test_names_in_the_corpus_are_read(request: pytest.FixtureRequest) -> None:
