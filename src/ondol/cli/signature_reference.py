@@ -13,7 +13,8 @@ Made from `heal/signatures/*.toml` by `python -m ondol.cli.signature_reference`;
 
 `ondol explain` names them in logs ([how](../how-to/explain-a-failed-log.md)); `ondol explain --list` lists them. Only
 faults of kind `cache` are ever healed. A *warning* is survived by the tool that prints it, and never given as the cause
-of a failure.
+of a failure. In the excerpts, the message is the tool's own unless the source says otherwise; paths and frames around
+it are shortened or filled in.
 
 | kind | what is at fault |
 |---|---|

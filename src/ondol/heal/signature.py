@@ -16,7 +16,8 @@
     warning   the tool says it and goes on by itself: worth knowing, never why something failed
     heals     the family of caches whose healer may be called (only with kind `cache`)
     meaning, cure, source
-    example   a real excerpt of a log; the tests match it
+    example   an excerpt of a log with this fault; the tests match it. The message is the tool's own, or `source` says
+              how it was inferred; what stands around it may be shortened or filled in
 
 A pattern is searched anywhere in a line; it names its gaps' lengths (`.{0,200}`, never `.*`), because a log may have
 lines of any length; and it holds at least four plain characters outside groups (`needle` says why).
