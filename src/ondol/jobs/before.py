@@ -14,7 +14,7 @@ from ondol.host import bounded, files, filesystem
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.room import choose, room
-from ondol.tools import api, registry, table
+from ondol.tools import registry, table
 from ondol.tools.table import Row
 
 # What only a store with something in it needs is imported by the step that needs it: a job without feels free.
@@ -137,8 +137,8 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         size = sum(stored.size for stored in index)
         uses = store.last_uses() if size > settings.fill_max else {}
         accepts, single = partial(tool.accepts, host=job.host), row.sharing == "D"
-        versions = api.version_of if row.sharing == "C" else None
-        choice = select.select(index, accepts, uses, settings.fill_max, single=single, version_of=versions)
+        slot = getattr(tool, "slot", None)
+        choice = select.select(index, accepts, uses, settings.fill_max, single=single, slot=slot)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
         result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)

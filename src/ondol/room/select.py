@@ -23,20 +23,21 @@ def select(
     budget: int,
     *,
     single: bool = False,
-    version_of: Callable[[str], str] | None = None,
+    slot: Callable[[str], str] | None = None,
 ) -> Choice:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
     `single`: they are snapshots of one opaque cache, which cannot be merged: the newest alone is wanted.
-    `version_of`: keys with the same answer are versions of one thing, and take turns as if they were its copies.
+    `slot`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as if
+    they were copies of one entry.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
     for stored in index:
         if accepts(stored.address.fingerprint):
-            key = version_of(stored.address.key) if version_of else stored.address.key
+            key = slot(stored.address.key) if slot else stored.address.key
             by_entry.setdefault((stored.address.fingerprint, key), []).append(stored)
     entries = list(by_entry.values())
-    if version_of:
+    if slot:
         for versions in entries:
             versions.sort(key=lambda stored: stored.published, reverse=True)
     if single:

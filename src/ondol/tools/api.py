@@ -133,9 +133,11 @@ class Tool(Protocol):
 class SettlingTool(Tool, Protocol):
     """A tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times.
 
-    Its keys may end in `@` and a digest of what an entry was made from: keys that differ only there are versions of
-    one thing, of which a room gets the newest that fits.
+    Its keys end in `@` and a digest of what an entry was made from, where one directory may hold several versions.
     """
+
+    def slot(self, key: str) -> str:
+        """What entries compete for: those with one slot take turns, the newest first, until one fits."""
 
     def settle(self, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
         """All files of an entry at once, instead of one `attach` for each, in the absolute directory `folder`.
@@ -155,5 +157,5 @@ def settle(tool: Tool, contents: Mapping[str, bytes | memoryview], folder: str) 
 
 
 def version_of(key: str) -> str:
-    """What the key is a version of: see `SettlingTool`."""
+    """The key without the digest behind its `@`: a slot."""
     return key.rpartition("@")[0] or key

@@ -30,12 +30,12 @@ from collections.abc import Iterator, Mapping
 
 from ondol import words
 from ondol.errors import EntryRefused, EntryUnfit
-from ondol.host import elf, fixed_place
+from ondol.host import fixed_place
 from ondol.host.identity import Host
 from ondol.light import Record
 from ondol.tools import build_inputs, ninja
-from ondol.tools.api import CacheDir, Found, Refused, Settled
-from ondol.tools.shapes import host_code
+from ondol.tools.api import CacheDir, Found, Refused, Settled, version_of
+from ondol.tools.shapes import host_code, whole_elf
 from ondol.tools.table import Row
 
 Listing = dict[str, os.stat_result]
@@ -164,7 +164,7 @@ class NinjaBuilt:
                 return ninja.write_deps(build.deps, 0)
             lines = [f"# {origin.kind}\t{origin.sha256}\t{origin.name}\n" for origin in build.origins]
             return ninja.write_log(build.log, 0) + "".join(lines).encode("utf-8", "surrogateescape")
-        if name.endswith((".o", ".so")) and not data.startswith(_BITCODE) and not elf.is_whole(data):
+        if name.endswith((".o", ".so")) and not data.startswith(_BITCODE) and not whole_elf(data):
             raise EntryRefused(f"{name} is cut off", because="torn")
         return data
 
@@ -205,6 +205,9 @@ class NinjaBuilt:
     def folder(self, key: str) -> str:
         del key
         return ""
+
+    def slot(self, key: str) -> str:
+        return version_of(key)
 
     def witness(self, names: tuple[str, ...]) -> str:
         return next((name for name in names if name.endswith(".so")), names[-1])

@@ -15,10 +15,10 @@ import os
 from collections.abc import Iterator, Mapping
 
 from ondol.errors import EntryRefused
-from ondol.host import elf
 from ondol.host.identity import Host
 from ondol.light import Any
 from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused
+from ondol.tools.shapes import whole_elf
 from ondol.tools.table import BY_NAME
 
 _GROUP = "__grp__"
@@ -104,7 +104,7 @@ class Triton:
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         if not data:
             raise EntryRefused(f"{name} is empty", because="torn")
-        if name.endswith(_ELF) and not elf.is_whole(data):
+        if name.endswith(_ELF) and not whole_elf(data):
             raise EntryRefused(f"{name} is cut off", because="torn")
         if name.startswith(_GROUP):
             for child, path in _children(data).items():

@@ -120,6 +120,9 @@ class Vllm:
             raise EntryRefused(f"{key!r:.80} is not a place that {self.row.name} has", because="outside")
         return place
 
+    def slot(self, key: str) -> str:
+        return version_of(key)
+
     def witness(self, names: tuple[str, ...]) -> str:
         wanted = ("/vllm_compile_cache.py", "/model")
         return next((name for name in names if name.endswith(wanted)), names[0])
