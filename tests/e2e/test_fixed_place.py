@@ -46,8 +46,10 @@ def in_place(
     return program.ondol(*command, **how)  # type: ignore[arg-type]
 
 
-def mounts() -> str:
-    return Path("/proc/self/mountinfo").read_text()
+def mounts() -> list[str]:
+    """Those that could be ours; others on this machine come and go with other people's work."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line for line in lines if line.split()[4].startswith("/srv") or " tmpfs ondol " in line]
 
 
 WHO = [None, pytest.param(UID, marks=[needs_root, pytest.mark.root])]
@@ -150,9 +152,9 @@ def test_command_stands_below_the_mounts(program: Program, store: Path) -> None:
 def test_mounts_spread_where_mounts_are_shared(program: Program, store: Path, uid: int | None) -> None:
     """systemd shares all mounts with every namespace that does not refuse: ours would stay there for ever."""
     become = f"setpriv --reuid={uid} --regid={uid} --clear-groups" if uid else ""
-    ondol = f"{become} {program.python} -m ondol run --store {store} {' '.join(TOOLS)} -- grep -c ondol /proc/self/mountinfo"
-    done = with_srv(program, f"mount --make-rshared / && {ondol}", ["grep", "-c", "srv/ondol", "/proc/self/mountinfo"])
-    assert done.stdout.split() == ["3", "0"], done
+    ondol = f"{become} {program.python} -m ondol run --store {store} {' '.join(TOOLS)} -- grep -c /srv/ondol /proc/self/mountinfo"
+    done = with_srv(program, f"mount --make-rshared / && {ondol}", ["grep", "-c", "/srv/ondol", "/proc/self/mountinfo"])
+    assert done.stdout.split() == ["2", "0"], done
 
 
 @needs_root
