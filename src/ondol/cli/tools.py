@@ -6,6 +6,7 @@ import os
 
 from ondol import exitcodes
 from ondol.cli import flags, output
+from ondol.host import fixed_place
 from ondol.light import Any
 from ondol.report import table as columns
 from ondol.tools import registry, table
@@ -46,7 +47,7 @@ def _say(tool: dict[str, Any]) -> None:
 
 
 def _describe(row: Row) -> dict[str, Any]:
-    plan = table.plan(row, os.environ, "<room>", asked=False)
+    plan = table.plan(row, os.environ, _place(row), asked=False)
     set_for_it = " ".join(f"{name}={value}" for name, value in plan.env.items())
     return {
         "name": row.name,
@@ -62,3 +63,11 @@ def _describe(row: Row) -> dict[str, Any]:
         "fingerprint": row.fingerprint,
         "note": row.note,
     }
+
+
+def _place(row: Row) -> str:
+    """Where a command will find the tool's cache."""
+    if row.sharing != "C":
+        return "<room>"
+    apart = f"/<versions of {', '.join(row.apart)}>" if row.apart else ""
+    return fixed_place.path(row.name) + apart

@@ -55,14 +55,26 @@ def _open_room(job: Context) -> None:
 def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     nested = job.env.get(room.VARIABLE, "")
     job.set(job.open_room().env())
+    fixed = _fixed_places(job, [tool for tool in tools if tool.sharing == "C"])
     for tool in tools:
-        plan = table.plan(tool, job.env, job.open_room().cache_dir(tool.name), asked=tool.name in asked)
-        job.report.update(tool.name, managed=plan.managed)
+        place = fixed.get(tool.name) or job.open_room().cache_dir(tool.name)
+        plan = table.plan(tool, job.env, place, asked=tool.name in asked)
+        job.report.update(tool.name, managed=plan.managed and tool not in job.cold)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
         if plan.managed and _make_cache_dir(job, tool):
             job.set(plan.env)
-            job.managed.append(tool)
+            if tool not in job.cold:
+                job.managed.append(tool)
+
+
+def _fixed_places(job: Context, tools: list[Row]) -> dict[str, str]:
+    tools = [tool for tool in tools if _make_cache_dir(job, tool)]
+    if not tools:
+        return {}
+    from ondol.jobs import fixed
+
+    return fixed.arrange(job, tools)
 
 
 def _make_cache_dir(job: Context, tool: Row) -> bool:
@@ -125,7 +137,8 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         size = sum(stored.size for stored in index)
         uses = store.last_uses() if size > settings.fill_max else {}
         accepts, single = partial(tool.accepts, host=job.host), row.sharing == "D"
-        choice = select.select(index, accepts, uses, settings.fill_max, single=single)
+        slot = getattr(tool, "slot", None)
+        choice = select.select(index, accepts, uses, settings.fill_max, single=single, slot=slot)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
         result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)
@@ -133,10 +146,10 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
     return answers
 
 
-def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out: int) -> None:
+def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, unfit: Any, left_out: int) -> None:
     from ondol.room import fill
 
-    result = fill.merge([(filled, bad, stopped)])
+    result = fill.merge([(filled, bad, stopped, unfit)])
     job.filled[name] = result.filled
     job.report.update(
         name,
@@ -152,5 +165,8 @@ def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out
             f"{len(result.bad)} bad {name} pack(s) in {job.store_path} were not used, {aside} set aside; "
             f"first: {result.bad[0].why} (fix: ondol store verify --store {job.store_path})"
         )
+    if result.unfit:
+        first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
+        job.report.remarks.append(f"{name}: {first}")
     if stopped:
         job.report.warn(f"the room is only partly filled: {stopped} (fix: a larger --room-dir)")

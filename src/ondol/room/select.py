@@ -23,16 +23,23 @@ def select(
     budget: int,
     *,
     single: bool = False,
+    slot: Callable[[str], str] | None = None,
 ) -> Choice:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
     `single`: they are snapshots of one opaque cache, which cannot be merged: the newest alone is wanted.
+    `slot`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as if
+    they were copies of one entry.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
     for stored in index:
         if accepts(stored.address.fingerprint):
-            by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
+            key = slot(stored.address.key) if slot else stored.address.key
+            by_entry.setdefault((stored.address.fingerprint, key), []).append(stored)
     entries = list(by_entry.values())
+    if slot:
+        for versions in entries:
+            versions.sort(key=lambda stored: stored.published, reverse=True)
     if single:
         entries.sort(key=lambda entry: max(stored.published for stored in entry), reverse=True)
         entries = entries[:1]

@@ -51,6 +51,14 @@ class Refused(Record):
     why: str
 
 
+class Settled(Record):
+    """An entry's files as they must be in this room."""
+
+    contents: Mapping[str, bytes | memoryview]
+    #: Modification times in nanoseconds, for tools that compare them; a file without one has that of its writing.
+    times: Mapping[str, int] = {}
+
+
 class CacheDir:
     """A cache directory as a tool module may see it: plain files only, no links followed."""
 
@@ -120,3 +128,34 @@ class Tool(Protocol):
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         """Whether entries of this fingerprint can work here."""
+
+
+class SettlingTool(Tool, Protocol):
+    """A tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times.
+
+    Its keys end in `@` and a digest of what an entry was made from, where one directory may hold several versions.
+    """
+
+    def slot(self, key: str) -> str:
+        """What entries compete for: those with one slot take turns, the newest first, until one fits."""
+
+    def settle(self, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
+        """All files of an entry at once, instead of one `attach` for each, in the absolute directory `folder`.
+
+        Raises `EntryUnfit` if what the entry was made from is not the same here, `EntryRefused` as `attach` does.
+        """
+
+
+def settle(tool: Tool, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
+    """An entry's files as they must be in `folder`, for any tool."""
+    whole = getattr(tool, "settle", None)
+    if whole is not None:
+        settled: Settled = whole(contents, folder)
+        return settled
+    names = tuple(contents)
+    return Settled({name: tool.attach(name, data, names, folder) for name, data in contents.items()})
+
+
+def version_of(key: str) -> str:
+    """The key without the digest behind its `@`: a slot."""
+    return key.rpartition("@")[0] or key

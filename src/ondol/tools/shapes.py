@@ -162,6 +162,18 @@ def host_code(host: Host) -> str:
     return f"{host.machine}-{host.libc}-{identity.processor_features()}"
 
 
+def whole_elf(data: bytes) -> bool:
+    """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
+    if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
+        return False
+    import struct
+
+    program_start, section_start = struct.unpack_from("<QQ", data, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
+    end = max(program_start + program_size * program_count, section_start + section_size * section_count)
+    return bool(end <= len(data))
+
+
 def _is_below(folder: str, above: str) -> bool:
     return folder == above or folder.startswith(above + "/")
 

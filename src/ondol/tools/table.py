@@ -43,6 +43,8 @@ class Row(Record):
     yields_to: tuple[str, ...] = ()
     #: Variables that change what the tool does with its cache, kept as they are and mentioned.
     keeps: tuple[str, ...] = ()
+    #: Python packages whose versions keep caches apart, by the names under which they are imported: a directory each.
+    apart: tuple[str, ...] = ()
     #: What its own key does not cover, so that our fingerprint must; for the reference page.
     fingerprint: str = "nothing: its own key covers all"
     #: What a user should know about how it is shared; for the reference page.
@@ -91,6 +93,56 @@ ROWS: tuple[Row, ...] = (
         fingerprint="processor and its features, C library",
         note="Without Ondol JAX keeps nothing unless told to. XLA's own caches are off: with them the key holds the "
         "cache's path, and no other place would ever hit.",
+    ),
+    Row(
+        "torch-extensions",
+        "C",
+        "C++ and CUDA extensions that PyTorch builds when they are loaded",
+        "PyTorch 2.13",
+        {"TORCH_EXTENSIONS_DIR": "{cache}"},
+        ("{TORCH_EXTENSIONS_DIR}", "{CACHE_HOME}/torch_extensions"),
+        yields_to=("TORCH_EXTENSIONS_DIR",),
+        apart=("torch",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers, PyTorch's version",
+        note="Each Python and PyTorch version has a directory of its own, which PyTorch gives up when the variable is "
+        "set. Hits need the checkout and PyTorch at the same paths; sources given inline only PyTorch. A build that "
+        "was killed leaves a lock, for which PyTorch waits for ever: never in the store, and gone with the room.",
+    ),
+    Row(
+        "tvm-ffi",
+        "C",
+        "C++ and CUDA modules that TVM FFI builds when they are loaded",
+        "0.1.12",
+        {"TVM_FFI_CACHE_DIR": "{cache}"},
+        ("{TVM_FFI_CACHE_DIR}", "{HOME}/.cache/tvm-ffi"),
+        yields_to=("TVM_FFI_CACHE_DIR",),
+        apart=("tvm_ffi",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+    ),
+    Row(
+        "flashinfer",
+        "C",
+        "kernels that FlashInfer builds, and those that it downloads",
+        "0.6.18 and 0.7.2",
+        {"FLASHINFER_WORKSPACE_BASE": "{cache}"},
+        ("{FLASHINFER_WORKSPACE_BASE}/.cache/flashinfer", "{HOME}/.cache/flashinfer"),
+        yields_to=("FLASHINFER_WORKSPACE_BASE",),
+        keeps=("FLASHINFER_CUBIN_DIR",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+        note="Kernels of its CuTe DSL modules, autotuning results and modules that read downloaded headers through a "
+        "link stay in the room.",
+    ),
+    Row(
+        "vllm",
+        "C",
+        "models compiled by vLLM, and what it found out about model classes",
+        "August 2026, layout only",
+        {"VLLM_CACHE_ROOT": "{cache}"},
+        ("{VLLM_CACHE_ROOT}", "{CACHE_HOME}/vllm"),
+        yields_to=("VLLM_CACHE_ROOT",),
+        keeps=("VLLM_DISABLE_COMPILE_CACHE",),
+        fingerprint="processor and its features, C library",
+        note="DeepGEMM kernels, autotuning results and memory plans, which vLLM keeps there too, stay in the room.",
     ),
 )
 BY_NAME = {row.name: row for row in ROWS}
