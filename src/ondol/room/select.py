@@ -29,8 +29,12 @@ def select(
     `single`: they are snapshots of one opaque cache, which cannot be merged: the newest alone is wanted.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
+    accepted: dict[str, bool] = {}  # thousands of entries have a handful of fingerprints, and a verdict may read files
     for stored in index:
-        if accepts(stored.address.fingerprint):
+        fingerprint = stored.address.fingerprint
+        if fingerprint not in accepted:
+            accepted[fingerprint] = accepts(fingerprint)
+        if accepted[fingerprint]:
             by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
     entries = list(by_entry.values())
     if single:

@@ -21,6 +21,10 @@ ANYWHERE = "any"
 MAX_FILE_BYTES = 1 << 30
 MAX_DEPTH = 8
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+
 
 class Found(Record):
     """A complete entry in a cache directory, not yet read."""
@@ -93,6 +97,17 @@ class CacheDir:
     def read(self, folder: str, name: str) -> bytes:
         return files.read_regular(os.path.join(self.path, folder, name), MAX_FILE_BYTES)[0]
 
+    def search(self, folder: str, name: str, pattern: re.Pattern[bytes]) -> bytes:
+        """What the first group of a pattern, for at most 1 KiB, matches in a large file; empty if nothing does."""
+        last = b""
+        # Not mapped: a process of the job that still cuts the file must not be the end of us.
+        for piece in files.pieces_of(os.path.join(self.path, folder, name)):
+            found = pattern.search(last + piece)
+            if found:
+                return found.group(1)
+            last = piece[-1024:]
+        return b""
+
 
 class Tool(Protocol):
     """A program whose cache we understand."""
@@ -120,3 +135,15 @@ class Tool(Protocol):
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         """Whether entries of this fingerprint can work here."""
+
+
+def whole_elf(data: bytes) -> bool:
+    """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
+    if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
+        return False
+    import struct
+
+    program_start, section_start = struct.unpack_from("<QQ", data, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
+    end = max(program_start + program_size * program_count, section_start + section_size * section_count)
+    return bool(end <= len(data))

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
 from ondol.light import Any
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused
+from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused, whole_elf
 from ondol.tools.table import BY_NAME
 
 _GROUP = "__grp__"
@@ -103,7 +103,7 @@ class Triton:
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         if not data:
             raise EntryRefused(f"{name} is empty", because="torn")
-        if name.endswith(_ELF) and not _whole_elf(data):
+        if name.endswith(_ELF) and not whole_elf(data):
             raise EntryRefused(f"{name} is cut off", because="torn")
         if name.startswith(_GROUP):
             for child, path in _children(data).items():
@@ -205,15 +205,3 @@ def _check_place(cache: CacheDir, key: str, child: str, path: str) -> None:
 
 def _is_place(path: str, expected: str) -> bool:
     return path == expected or os.path.realpath(path) == os.path.realpath(expected)
-
-
-def _whole_elf(data: bytes) -> bool:
-    """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
-    if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
-        return False
-    import struct
-
-    program_start, section_start = struct.unpack_from("<QQ", data, 32)
-    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
-    end = max(program_start + program_size * program_count, section_start + section_size * section_count)
-    return bool(end <= len(data))
