@@ -73,6 +73,19 @@ def test_everything_fits() -> None:
     assert choice.left_out == 0
 
 
+def test_files_are_read_for_each_of_a_thousand_entries() -> None:
+    """Whether a fingerprint fits may depend on the processor's description and on installed packages."""
+    asked: list[str] = []
+
+    def accepts(fingerprint: str) -> bool:
+        asked.append(fingerprint)
+        return fingerprint == "here"
+
+    index = [stored(number, fingerprint=("here", "elsewhere")[number % 2]) for number in range(1000)]
+    assert len(select.select(index, accepts, {}, budget=10**6).wanted) == 500
+    assert sorted(asked) == ["elsewhere", "here"]
+
+
 def test_copies_of_one_entry_are_tried_in_order() -> None:
     choice = select.select([stored(1, place="mine"), stored(1, place="theirs")], lambda _: True, {}, budget=100)
     assert [[s.place for s in entry] for entry in choice.wanted] == [["mine", "theirs"]]

@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 from ondol.errors import OndolError, RoomError
-from ondol.host import bounded, files, filesystem
+from ondol.host import bounded, files, filesystem, identity
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.room import choose, room
@@ -66,6 +66,8 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
             job.set(plan.env)
             if tool not in job.cold:
                 job.managed.append(tool)
+            if tool.below_tmp:
+                _link_below_tmp(job, tool)
 
 
 def _fixed_places(job: Context, tools: list[Row]) -> dict[str, str]:
@@ -87,6 +89,18 @@ def _make_cache_dir(job: Context, tool: Row) -> bool:
         job.report.warn(f"running without a {tool.name} cache: {why}")
         return False
     return True
+
+
+def _link_below_tmp(job: Context, tool: Row) -> None:
+    user = identity.user_name(job.env)
+    if not user:
+        # Python's getpass fails for a user without a name, and some tools with it: torch before 2.13.
+        user = f"uid_{os.getuid()}"
+        job.set({"LOGNAME": user})
+    try:
+        job.open_room().link_below_tmp(table.below_tmp(tool, user), tool.name)
+    except OSError:
+        pass  # then that part is the job's own and cold, as any TMPDIR is
 
 
 def _fill(job: Context) -> None:

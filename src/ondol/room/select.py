@@ -32,10 +32,14 @@ def select(
     they were copies of one entry.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
+    accepted: dict[str, bool] = {}  # thousands of entries have a handful of fingerprints, and a verdict may read files
     for stored in index:
-        if accepts(stored.address.fingerprint):
+        fingerprint = stored.address.fingerprint
+        if fingerprint not in accepted:
+            accepted[fingerprint] = accepts(fingerprint)
+        if accepted[fingerprint]:
             key = slot(stored.address.key) if slot else stored.address.key
-            by_entry.setdefault((stored.address.fingerprint, key), []).append(stored)
+            by_entry.setdefault((fingerprint, key), []).append(stored)
     entries = list(by_entry.values())
     if slot:
         for versions in entries:

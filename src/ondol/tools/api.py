@@ -21,6 +21,10 @@ ANYWHERE = "any"
 MAX_FILE_BYTES = 1 << 30
 MAX_DEPTH = 8
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+
 
 class Found(Record):
     """A complete entry in a cache directory, not yet read."""
@@ -100,6 +104,17 @@ class CacheDir:
 
     def read(self, folder: str, name: str) -> bytes:
         return files.read_regular(os.path.join(self.path, folder, name), MAX_FILE_BYTES)[0]
+
+    def search(self, folder: str, name: str, pattern: re.Pattern[bytes]) -> bytes:
+        """What the first group of a pattern, for at most 1 KiB, matches in a large file; empty if nothing does."""
+        last = b""
+        # Not mapped: a process of the job that still cuts the file must not be the end of us.
+        for piece in files.pieces_of(os.path.join(self.path, folder, name)):
+            found = pattern.search(last + piece)
+            if found:
+                return found.group(1)
+            last = piece[-1024:]
+        return b""
 
 
 class Tool(Protocol):

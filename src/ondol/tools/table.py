@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ondol.host import identity
 from ondol.light import Record
 
 #: How a cache can be shared, from the survey of the field.
@@ -49,6 +50,8 @@ class Row(Record):
     fingerprint: str = "nothing: its own key covers all"
     #: What a user should know about how it is shared; for the reference page.
     note: str = ""
+    #: A directory below TMPDIR, with `{USER}`, that it uses whatever its variables say; in a room, a link to the cache.
+    below_tmp: str = ""
 
     @property
     def module(self) -> str:
@@ -80,6 +83,28 @@ ROWS: tuple[Row, ...] = (
         yields_to=("TRITON_CACHE_DIR", "TRITON_HOME"),
         keeps=("TRITON_CACHE_MANAGER",),
         fingerprint="helper libraries: processor, C library, Python's ABI; kernels: nothing",
+    ),
+    Row(
+        "inductor",
+        "A",
+        "graphs and C++ kernels compiled by torch.compile",
+        "2.11 to 2.13",
+        {"TORCHINDUCTOR_CACHE_DIR": "{cache}"},
+        ("{TORCHINDUCTOR_CACHE_DIR}", "{TMP}/torchinductor_{USER}"),
+        yields_to=("TORCHINDUCTOR_CACHE_DIR",),
+        keeps=(
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+            "TORCHINDUCTOR_FX_GRAPH_CACHE",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE",
+        ),
+        fingerprint="what is made for the processor: its features, C library, compiler, ATEN_CPU_CAPABILITY; kernels "
+        "and headers also torch's version and place; the rest: nothing",
+        note="Travels: graphs (pickles that carry their Triton kernels), C++ kernels, tuning results, and precompiled "
+        "headers, 150 MB each, 20 MB packed: a job without one builds it first, even if everything else is a hit. "
+        "Stays: sources, locks, the benchmarks of max-autotune, what Dynamo remembers of shapes; and from an adopted "
+        "cache all that was made for a processor, because it does not say for which. A user without a name gets "
+        "LOGNAME=uid_<number>: torch before 2.13 fails without.",
+        below_tmp="torchinductor_{USER}",
     ),
     Row(
         "jax",
@@ -169,6 +194,11 @@ def plan(row: Row, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Pl
     return Plan(True, ours, f"{row.name}: " + ", ".join(remarks) if remarks else "")
 
 
+def below_tmp(row: Row, user: str) -> str:
+    """The name of its directory below TMPDIR for this user; what cannot be in a name is replaced as torch does it."""
+    return row.below_tmp.replace("{USER}", "".join("_" if letter in '\\/:*?"<>|' else letter for letter in user))
+
+
 def default_location(row: Row, env: Mapping[str, str]) -> str:
     """Where the tool's cache is without Ondol, as far as the environment tells; empty if it keeps none."""
     home = env.get("HOME") or os.path.expanduser("~")
@@ -176,7 +206,7 @@ def default_location(row: Row, env: Mapping[str, str]) -> str:
         "HOME": home,
         "CACHE_HOME": env.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
         "TMP": env.get("TMPDIR") or "/tmp",
-        "USER": env.get("USER") or env.get("LOGNAME") or str(os.geteuid()),
+        "USER": identity.user_name(env) or f"uid_{os.getuid()}",
     }
     for place in row.places:
         try:
