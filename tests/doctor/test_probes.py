@@ -238,8 +238,10 @@ def test_cache_on_local_disk_is_blamed(tmp_path: Path) -> None:
 # -- reach -------------------------------------------------------------------------------------------------------
 
 
-def test_directory_that_is_not_there_is_healthy(tmp_path: Path) -> None:
-    (finding,) = look(tmp_path / "typing" / "error")
+@pytest.mark.parametrize("asked", [(), ("owners",)])
+def test_directory_that_is_not_there_is_healthy(tmp_path: Path, asked: tuple[str, ...]) -> None:
+    """Also if only one check was asked for, which has nothing to look at."""
+    (finding,) = look(tmp_path / "typing" / "error", *asked)
     assert (finding.check, finding.severity) == ("reach", "error")
     assert finding.fix == f"mkdir -p {tmp_path / 'typing' / 'error'}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,17 @@ def test_healthy_store_is_blamed_or_changed(store: DirectoryStore, store_path: P
     before = tree(store_path)
     assert look(store_path, *BOTH) == []
     assert tree(store_path) == before
+
+
+def test_killed_examination_leaves_its_entries_for_ever(store: DirectoryStore, store_path: Path) -> None:
+    store.publish([(make_entry(1, scope="doctor-left").address, pack.encode(make_entry(1, scope="doctor-left")))])
+    (left,) = (store_path / "lanes").glob("*/doctor-left")
+    assert look(store_path, "publishing") == []
+    assert left.exists(), "another examination may be at work"
+    long_ago = time.time() - 2 * 86400
+    os.utime(left, (long_ago, long_ago))
+    assert look(store_path, "publishing") == []
+    assert not left.exists()
 
 
 def test_store_of_the_future_is_overlooked(store_path: Path) -> None:
@@ -154,9 +166,7 @@ def test_full_store_is_overlooked(place: Path, doctor: Doctor) -> None:
     marker.create(str(path), marker.Writers(), shared=True)
     (finding,) = doctor(path, "--only", "publishing", uid=UID).json["findings"]
     assert (finding["severity"], "No space left" in finding["why"]) == ("error", True)
-    assert not [
-        name for lane_ in (path / "lanes").iterdir() for name in os.listdir(lane_) if name.startswith("doctor-")
-    ]
+    assert list((path / "lanes").iterdir()) == []
 
 
 def test_processes_of_the_check_take_turns(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

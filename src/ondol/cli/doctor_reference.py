@@ -32,6 +32,9 @@ _FIX = """It does what `--dry-run` shows and nothing else: to files and director
 without passing a link, if they are still the ones that were looked at and have no second name elsewhere. Owners and
 groups are never changed and nobody else's file is removed, for root neither; for that, the finding has the command to
 type. Afterwards everything is looked at again: the report and the status are about what is left."""
+_WALK = """What the walk itself has to say (an early end, a file system that was not entered) comes under `walk`.
+Where a PATH cannot be reached, `reach` says so, whatever was asked for. What is looked at:
+"""
 _STATUS = {"error": "1", "warning": "0; 1 with `--strict`", "note": "0"}
 #: Field of the JSON → what it holds.
 _JSON = {
@@ -57,7 +60,7 @@ def page() -> str:
             _HEAD + _table(("severity", "meaning", "exit status"), severities),
             "\nStatus 2 is wrong usage.\n\n## Checks\n",
             _table(("check", "finds", "looks at", "`--fix`"), checks),
-            "\nwhere\n",
+            f"\n{_WALK}\n",
             _table(("", "is"), list(ROLES.items())),
             f"\n## `--fix`\n\n{_FIX}\n\n## `--json`\n",
             _table(("field", "holds"), list(_JSON.items())),

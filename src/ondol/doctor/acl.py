@@ -28,11 +28,28 @@ class Named(Record):
 
 def parse(data: bytes) -> list[Named]:
     """The named users and groups of a list. Bytes that are none give none."""
+    rows = _rows(data)
+    mask = _mask(rows)
+    return [Named(_NAMES[tag], who, granted, granted & mask) for tag, granted, who in rows if tag in _NAMES]
+
+
+def without_mask(mode: int, data: bytes) -> int:
+    """A mode with the owning group's own rights in it: where there is a list, the mode has its mask in their place."""
+    rows = _rows(data)
+    for tag, granted, _ in rows:
+        if tag == _GROUP_OWNER:
+            return (mode & ~0o070) | (granted & _mask(rows)) << 3
+    return mode
+
+
+def _rows(data: bytes) -> list[tuple[int, int, int]]:
     if len(data) < _HEAD.size or _HEAD.unpack_from(data)[0] != _VERSION or (len(data) - _HEAD.size) % _ENTRY.size:
         return []
-    rows = [_ENTRY.unpack_from(data, offset) for offset in range(_HEAD.size, len(data), _ENTRY.size)]
-    mask = next((granted for tag, granted, _ in rows if tag == _MASK), 7)
-    return [Named(_NAMES[tag], who, granted, granted & mask) for tag, granted, who in rows if tag in _NAMES]
+    return [_ENTRY.unpack_from(data, offset) for offset in range(_HEAD.size, len(data), _ENTRY.size)]
+
+
+def _mask(rows: list[tuple[int, int, int]]) -> int:
+    return next((granted for tag, granted, _ in rows if tag == _MASK), 7)
 
 
 def build(named: list[tuple[str, int, int]], *, owner: int, group: int, mask: int, other: int) -> bytes:

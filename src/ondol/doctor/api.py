@@ -79,7 +79,7 @@ class Check(Protocol):
     roles: frozenset[str]
     #: Whether it uses `subject.tree`: all that do share one walk.
     walks: bool = False
-    #: The deadline of one that does not.
+    #: Its deadline.
     seconds: float = 30.0
     #: What `--fix` may do about its findings, as a phrase; empty for nothing.
     fixes: str = ""

@@ -64,10 +64,12 @@ def examine(
 
 def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:
     mine = [check for check in checks if check.roles & subject.roles]
-    if subject.state.kind != "directory":
-        # Whatever else one might try there would only meet the same wall, or hang on it.
-        return [check for check in mine if check.name == Reach.name]
-    return mine
+    if subject.state.kind == "directory":
+        return mine
+    # Whatever else one might try there would meet the same wall, or hang on it. For a directory that the user named it
+    # is said also if it was not asked for: the checks that were have nothing to say, and that would read as health.
+    asked = any(check.name == Reach.name for check in mine)
+    return [Reach()] if asked or subject.named or subject.state.kind == "hangs" else []
 
 
 def _examine_one(subject: Subject, checks: list[Check], progress: Progress, patience: float | None) -> Examined:

@@ -100,10 +100,6 @@ class Subject:
     def mount(self) -> mounts.Mount:
         return mounts.mount_of(self.real, mounts.table())
 
-    @property
-    def is_ours(self) -> bool:
-        return self.state.owner == self.machine.uid
-
 
 def the_machine(machine: Machine) -> Subject:
     return Subject(machine, "", frozenset({MACHINE}), State("directory", ""))

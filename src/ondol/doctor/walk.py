@@ -7,17 +7,20 @@ not entered and not even touched, because one of them may be dead.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 from collections import deque
 from collections.abc import Callable
 
+from ondol.doctor import acl, rights
 from ondol.doctor.api import Place
 from ondol.host import files, mounts
 from ondol.light import Any, Record
 
 _PROGRESS_EVERY = 500
+_NO_LIST = (errno.ENODATA, errno.ENOTSUP, errno.ENOSYS, errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 
 class Bounds(Record):
@@ -67,6 +70,8 @@ class Tree(Record):
     stopped: str
     #: Other file systems that begin in here, and directories that changed while we looked.
     unvisited: list[str]
+    #: Who shares it, by the rights on the top: see `rights`.
+    sharing: str
 
     @property
     def top(self) -> Seen:
@@ -84,12 +89,22 @@ class Tree(Record):
 
 def to_plain(tree: Tree) -> list[Any]:
     """For the pipe from the helper process that walked."""
-    return [tree.path, [tuple(entry) for entry in tree.entries], tree.stopped, tree.unvisited]
+    return [tree.path, [tuple(entry) for entry in tree.entries], *tree[2:]]
 
 
 def from_plain(fields: list[Any]) -> Tree:
-    path, entries, stopped, unvisited = fields
-    return Tree(path, [Seen(*entry) for entry in entries], stopped, unvisited)
+    path, entries, stopped, unvisited, sharing = fields
+    return Tree(path, [Seen(*entry) for entry in entries], stopped, unvisited, sharing)
+
+
+def acl_of(path: str, kind: str) -> bytes:
+    """The access control list of a file or directory, as the kernel keeps it; empty where there is none to be had."""
+    try:
+        return os.getxattr(path, kind, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_LIST:
+            return b""
+        raise
 
 
 def is_lock(name: str) -> bool:
@@ -120,7 +135,8 @@ class _Walk:
     def run(self) -> Tree:
         while self._queue and not self._stopped:
             self._enter(self._queue.popleft())
-        return Tree(self._path, self._entries, self._stopped, self._unvisited)
+        top = acl.without_mask(self._top.mode, acl_of(self._path, acl.ACCESS))
+        return Tree(self._path, self._entries, self._stopped, self._unvisited, rights.sharing(top))
 
     def _enter(self, folder: Seen) -> None:
         try:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Iterator
 
 from ondol.doctor import acl, commands
 from ondol.doctor.api import WARNING, Check, Finding
 from ondol.doctor.subject import CACHE, Subject
-from ondol.doctor.walk import Seen
-from ondol.words import plural
-
-_NONE = (errno.ENODATA, errno.ENOTSUP, errno.ENOSYS, errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+from ondol.doctor.walk import Seen, acl_of
+from ondol.words import directories, plural
 
 
 class Acls(Check):
@@ -31,7 +27,7 @@ class Acls(Check):
         masked: list[tuple[Seen, acl.Named]] = []
         for entry in tree.entries:
             if entry.is_dir or entry.is_file:
-                lost = [named for named in acl.parse(_read(tree.full(entry), acl.ACCESS)) if _lost(entry, named)]
+                lost = [named for named in acl.parse(acl_of(tree.full(entry), acl.ACCESS)) if _lost(entry, named)]
                 masked += [(entry, named) for named in lost[:1]]
         if not masked:
             return
@@ -45,16 +41,14 @@ class Acls(Check):
 
     def _not_handed_on(self, subject: Subject) -> Iterator[Finding]:
         tree = subject.tree
-        wanted = acl.parse(_read(tree.path, acl.DEFAULT))
+        wanted = acl.parse(acl_of(tree.path, acl.DEFAULT))
         if not wanted:
             return
         without = [
-            entry for entry in tree.entries if entry.is_dir and not acl.parse(_read(tree.full(entry), acl.DEFAULT))
+            entry for entry in tree.entries if entry.is_dir and not acl.parse(acl_of(tree.full(entry), acl.DEFAULT))
         ]
         if without:
-            what = (
-                f"{plural(len(without), 'directory', 'directories')} without the default access control list of the top"
-            )
+            what = f"{directories(len(without))} without the default access control list of the top"
             why = "what a job makes there is open to nobody whom the list names"
             path = commands.quote(tree.path)
             fix = f"getfacl -cdp {path} | " + commands.as_root(subject.machine.uid, f"setfacl -R -P -d -M - {path}")
@@ -65,12 +59,3 @@ def _lost(entry: Seen, named: acl.Named) -> bool:
     """Whether the mask takes back what matters: writing into a directory, reading a file."""
     matters = 0b011 if entry.is_dir else 0b100
     return bool((named.granted & ~named.effective) & matters)
-
-
-def _read(path: str, name: str) -> bytes:
-    try:
-        return os.getxattr(path, name, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in _NONE:
-            return b""  # there is none, or it is gone or not for us
-        raise

@@ -29,10 +29,9 @@ class Modes(Check):
         why = "the owner itself is locked out: the tool fails there"
         yield from _lacking(subject, folders, _for_owner, ERROR, "cannot be used by their own owner", why)
         yield from _lacking(subject, plain, _for_owner, ERROR, "cannot be read by their own owner", why)
-        sharing = rights.sharing(subject.tree.top.mode)
-        if sharing == rights.GROUP:
+        if subject.tree.sharing == rights.GROUP:
             yield from self._for_group(subject, folders, plain)
-        elif sharing in rights.OPEN and len(ours) < len(subject.tree.entries):
+        elif subject.tree.sharing in rights.OPEN and len(ours) < len(subject.tree.entries):
             yield from self._for_everybody(subject, [entry for entry in plain if not entry.mode & stat.S_IROTH])
 
     def _for_group(self, subject: Subject, folders: list[Seen], plain: list[Seen]) -> Iterator[Finding]:

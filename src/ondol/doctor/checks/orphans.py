@@ -7,7 +7,6 @@ finds it waits until it is gone. A build that was killed leaves it, and every la
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Iterator
 
@@ -32,7 +31,7 @@ class Orphans(Check):
     summary = "torch extension locks whose maker is gone, for which every later build waits for ever"
     roles = frozenset({CACHE})
     walks = True
-    fixes = "removes own lock files and probes whose makers are certainly gone"
+    fixes = "removes own lock files whose makers are certainly gone"
 
     def run(self, subject: Subject) -> Iterator[Finding]:
         tree = subject.tree
@@ -55,7 +54,7 @@ class Orphans(Check):
         return Finding(self.name, ERROR, what, subject.tree.place(entry), why, fix, 1, repairs)
 
     def _probes(self, subject: Subject) -> Iterator[Finding]:
-        """A doctor that was killed leaves a probe: a file, or a directory that the next one may look into."""
+        """A doctor that was killed, or left behind on a file system that hung, leaves what it was trying out."""
         now = time.time()
         left = [
             entry
@@ -66,14 +65,9 @@ class Orphans(Check):
         if ours:
             paths = [subject.tree.full(entry) for entry in ours]
             what = f"{plural(len(ours), 'probe')} that an interrupted `ondol doctor` left"
-            repairs = tuple(
-                Repair("remove", path, entry.device, entry.inode, written_ns=entry.modified_ns)
-                for path, entry in zip(paths, ours, strict=True)
-                if stat.S_ISREG(entry.mode)
-            )
             fix = f"rm -r {commands.paths(paths[:20])}"
             where = subject.tree.place(ours[0])
-            yield Finding(self.name, NOTE, what, where, "harmless, and in the way", fix, len(ours), repairs)
+            yield Finding(self.name, NOTE, what, where, "harmless, and in the way", fix, len(ours))
 
 
 def _is_baton(subject: Subject, entry: Seen, folder: str) -> bool:

@@ -53,7 +53,7 @@ class Owners(Check):
     def _others_blocked(self, subject: Subject) -> Iterator[Finding]:
         """We get on well (we may be root); the other users that left files here may not."""
         tree = subject.tree
-        shared = tree.top.gid if rights.sharing(tree.top.mode) == rights.GROUP else None
+        shared = tree.top.gid if tree.sharing == rights.GROUP else None
         users = {entry.uid for entry in tree.entries}
         closed: dict[int, list[Seen]] = {}
         for entry in tree.entries:
@@ -65,7 +65,7 @@ class Owners(Check):
             others = sorted(users - {owner, 0})
             if others:
                 use = f"that uid {', '.join(map(str, others[:5]))} uses too"
-            elif owner == 0 and rights.sharing(tree.top.mode) in rights.OPEN:
+            elif owner == 0 and tree.sharing in rights.OPEN:
                 use = "whose top is open to all users"
             else:
                 continue  # nobody else is there
@@ -102,14 +102,13 @@ def _remedy(subject: Subject) -> str:
     """One command that leaves everybody who shares the directory, as its top says, able to use all of it."""
     tree, me, path = subject.tree, subject.machine.uid, commands.quote(subject.tree.path)
     people = ({entry.uid for entry in tree.entries} | {me}) - {0}
-    sharing = rights.sharing(tree.top.mode)
-    if sharing == rights.GROUP:
+    if tree.sharing == rights.GROUP:
         if me == 0 or tree.top.gid in subject.machine.groups:
             return commands.share_with_group(me, tree.path, tree.top.gid)
         return f'sudo usermod -aG "$(getent group {tree.top.gid} | cut -d: -f1)" "$(id -un)"'
     if len(people) == 1:
         # One user beside root: what root has there is left over from a job that ran as root.
         return commands.as_root(me, f"chown -Rh {people.pop()} {path}")
-    if sharing in rights.OPEN:
+    if tree.sharing in rights.OPEN:
         return commands.as_root(me, f"chmod -R a+rwX {path}")
     return commands.share_with_group(me, tree.path, subject.machine.gid)

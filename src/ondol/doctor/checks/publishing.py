@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from hashlib import sha256
 
@@ -16,7 +17,9 @@ from ondol.store import marker, pack
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry, File
 
-_TOOL, _FINGERPRINT = "doctor", "any"
+_SCOPE, _TOOL, _FINGERPRINT = "doctor-", "doctor", "any"
+#: No examination takes so long.
+_LONG_AGO = 24 * 3600.0
 _PROCESSES = 4
 _ENTRIES = 8
 _ROUNDS = 3
@@ -29,7 +32,7 @@ class Publishing(Check):
     seconds = 90.0
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        scope = f"doctor-{files.random_name()}"
+        scope = _SCOPE + files.random_name()
         try:
             _open(subject).close()
             before = _my_lanes(subject)
@@ -63,9 +66,8 @@ def _may_write(subject: Subject) -> bool:
 
 
 def _my_lanes(subject: Subject) -> set[str]:
-    return {
-        name for name in os.listdir(os.path.join(subject.real, marker.LANES)) if name.startswith(f"{os.geteuid()}-")
-    }
+    names = os.listdir(os.path.join(subject.real, marker.LANES))
+    return {name for name in names if name.startswith(f"{subject.machine.uid}-")}
 
 
 def _entry(scope: str, number: int, writer: int) -> Entry:
@@ -125,16 +127,29 @@ def _read(subject: Subject, scope: str, troubles: list[str]) -> dict[str, str]:
 
 
 def _clean_up(subject: Subject, scope: str, lanes_before: set[str]) -> None:
-    """Our entries, their folders, and our lane if there was none before."""
-    root = os.path.join(subject.real, marker.LANES)
-    for name in _my_lanes(subject):
-        lane = os.path.join(root, name)
-        if os.lstat(lane).st_uid != os.geteuid():
+    """Our entries, those of earlier examinations that were killed, and our lane if there was none before."""
+    store = _open(subject)
+    for lane in store.lanes():
+        if lane.owner != subject.machine.uid:
             continue
-        files.remove_tree(os.path.join(lane, scope))
-        if name not in lanes_before:
-            for folder in (os.path.join(lane, lanes_of.TMP), lane):
-                try:
-                    os.rmdir(folder)
-                except OSError:
-                    break  # a job has begun to use it
+        # Through the open descriptor: whatever takes the lane's name meanwhile, nothing else is removed.
+        inside = f"/proc/self/fd/{lane.fd}"
+        for left in [scope, *_forgotten(inside)]:
+            files.remove_tree(os.path.join(inside, left))
+        if lane.name not in lanes_before:
+            _remove_lane(lane, os.path.join(subject.real, marker.LANES, lane.name))
+    store.close()
+
+
+def _forgotten(lane: str) -> list[str]:
+    long_ago = time.time() - _LONG_AGO
+    names = [name for name in os.listdir(lane) if name.startswith(_SCOPE)]
+    return [name for name in names if os.lstat(os.path.join(lane, name)).st_mtime < long_ago]
+
+
+def _remove_lane(lane: lanes_of.Lane, path: str) -> None:
+    for folder in (f"/proc/self/fd/{lane.fd}/{lanes_of.TMP}", path):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue  # never made, or a job has begun to use it

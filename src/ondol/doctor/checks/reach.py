@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -32,7 +33,7 @@ class Reach(Check):
             what = f"{subject.path} cannot be reached: {state.because}"
             why = f"uid {subject.machine.uid} gets no further than {state.stuck_at}"
             fix = ""
-            if state.because == os.strerror(13):
+            if state.because == os.strerror(errno.EACCES):
                 fix = commands.as_root(subject.machine.uid, f"chmod a+x {commands.quote(state.stuck_at)}")
             yield Finding(self.name, ERROR, what, look(state.stuck_at), why, fix)
 

@@ -21,7 +21,7 @@ class Setgid(Check):
 
     def run(self, subject: Subject) -> Iterator[Finding]:
         tree = subject.tree
-        if rights.sharing(tree.top.mode) != rights.GROUP:
+        if tree.sharing != rights.GROUP:
             return
         gid = tree.top.gid
         bare = [entry for entry in tree.entries if entry.is_dir and entry.gid == gid and not entry.mode & stat.S_ISGID]

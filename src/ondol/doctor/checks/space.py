@@ -28,7 +28,7 @@ class Space(Check):
     roles = frozenset({CACHE, STORE, TEMPORARY, ROOM, HOME})
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        fd = os.open(subject.real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(subject.real, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             free, inodes = filesystem.free_space(fd)
         finally:

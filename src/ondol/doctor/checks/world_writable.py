@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 
 from ondol.doctor import commands, rights
@@ -38,7 +37,7 @@ class WorldWritable(Check):
         here = os.path.dirname(subject.real)
         while True:
             status = os.stat(here)
-            if rights.sharing(status.st_mode) == rights.EVERYBODY and stat.S_ISDIR(status.st_mode):
+            if rights.sharing(status.st_mode) == rights.EVERYBODY:
                 what = f"every user can rename or replace {subject.path}, because {here} has no sticky bit"
                 why = "another directory can take its place at any time, with other code in it"
                 fix = f"chmod +t {commands.quote(here)}"
