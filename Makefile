@@ -14,7 +14,7 @@ help:            ## what can be made
 demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
 	@$(BIN)/python -m ondol.demo
 
-test: check $(VENV)/.dev .build/triton36 ## everything: lint, types, unit, fault, real-tool and multi-user tests
+test: check $(VENV)/.dev .build/triton36 .build/tools ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
 	$(BIN)/python -m pytest
 
@@ -44,6 +44,12 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 .build/triton36: | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@.part triton==3.6.0
 	mv $@.part $@
+
+# Real tools that run without a GPU (PyTorch, JAX, Numba, Warp, TileLang), apart from our own packages.
+.build/tools: tests/tools-requirements.txt
+	rm -rf $@ && $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check -r $< || (rm -rf $@; false)
+	@touch $@
 
 clean:           ## forget everything that was built or installed here
 	rm -rf $(VENV) .build .pytest_cache .mypy_cache .ruff_cache

@@ -32,6 +32,11 @@ class ToolReport(Record):
     bad_reasons: tuple[str, ...] = ()
     seconds_saved: float = 0.0
 
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to tell about it."""
+        return self.managed and bool(self.filled or self.new or self.refused or self.bad_packs or self.left_out)
+
 
 class JobReport:
     """Filled in as the job goes on, read once at its end."""
@@ -62,6 +67,9 @@ class JobReport:
     def warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
+
+    def busy(self) -> list[ToolReport]:
+        return [tool for tool in self.tools.values() if tool.busy]
 
     def compiled(self) -> list[str]:
         """Names of everything that was compiled although a warm job should not have to."""

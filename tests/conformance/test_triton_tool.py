@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from tool_suite import HOST, ToolSuite, entries, scan
 
 from making import elf, key_of, write_triton_entry
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
+from ondol.testing.tool_suite import HOST, ToolSuite, entries, scan
 from ondol.tools.triton import Triton
 
 TRITON = Triton()

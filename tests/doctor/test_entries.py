@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from pathlib import Path
 
 import pytest
 
-from doctoring import look, type_in
+from doctoring import look, machine, type_in
 from making import key_of, write_triton_entry
+from ondol.doctor import gather
 from ondol.doctor.walk import Bounds
+from ondol.tools import registry, table
 
 
 @pytest.fixture
@@ -77,6 +80,32 @@ def test_entry_that_reads_files_elsewhere_is_overlooked(cache: Path) -> None:
     group.write_text(group.read_text().replace(key_of(1), key_of(2)))
     (finding,) = look(cache, "entries")
     assert (finding.severity, "outside" in finding.what) == ("warning", True)
+
+
+def test_cache_of_another_tool_is_not_recognised(tmp_path: Path) -> None:
+    """By the look of its entries alone: nothing in the environment says whose it is."""
+    cache = tmp_path / "somewhere"
+    cache.mkdir()
+    for number in range(3):
+        (cache / f"jit_f-{number:064x}-cache").write_bytes(zlib.compress(b"program"))
+    (cache / f"jit_g-{9:064x}-cache").write_bytes(b"")
+    (subject,) = gather.subjects(machine(), [str(cache)], Bounds())
+    assert subject.tool
+    assert subject.tool.name == "jax"
+    (finding,) = look(cache, "entries")
+    assert (finding.severity, finding.places) == ("warning", 1)
+    type_in(finding.fix)
+    assert look(cache, "entries") == []
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_guarded_tool_is_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools of class E have no code that understands their entries; their caches get the other checks."""
+    row = table.Row("guarded", "E", "a tool of that class", "1", {}, (str(tmp_path),))
+    monkeypatch.setattr(registry, "everything", lambda: [row, *table.ROWS])
+    (subject,) = gather.subjects(machine(), [str(tmp_path)], Bounds())
+    assert subject.tool == row
+    assert look(tmp_path, "entries", "owners") == []
 
 
 def test_bound_is_not_kept_or_not_said(cache: Path) -> None:

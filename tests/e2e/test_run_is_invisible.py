@@ -78,7 +78,7 @@ def test_own_words_on_stdout(program: Program, store_path: Path) -> None:
     """Everything Ondol says goes to stderr, so that a pipeline sees the command's output only."""
     done = program.ondol("run", "--store", str(store_path), "-v", "--", "echo", "hello")
     assert done.stdout == "hello\n"
-    assert done.stderr.splitlines()[-1].startswith("ondol: triton: 0 filled")
+    assert done.stderr.splitlines()[-1].startswith("ondol: nothing filled, nothing new [")
 
 
 def test_arguments_and_options_of_the_command_are_its_own(ondol: list[str]) -> None:

@@ -219,9 +219,9 @@ def test_commands_on_no_store_are_clear(tmp_path: Path, command: str) -> None:
 
 
 def test_tools_and_config_tell_what_is_set() -> None:
-    (triton,) = as_json("tools")
+    (triton,) = as_json("tools", "triton")
     assert (triton["name"], triton["class"], triton["managed"]) == ("triton", "B", True)
-    text = ondol("tools", env={"TRITON_CACHE_DIR": "/mine"}).stdout
+    text = ondol("tools", "triton", env={"TRITON_CACHE_DIR": "/mine"}).stdout
     assert "TRITON_CACHE_DIR = /mine" in text
     assert "left as it is" in text
     settings = json.loads(ondol("config", "--json", env={"ONDOL_SCOPE": "x"}).stdout)

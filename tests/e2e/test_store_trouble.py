@@ -197,7 +197,7 @@ def test_no_room_anywhere_fails_the_job(program: Program, place: Path) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        "ondol.tools.triton.Triton.plan",
+        "ondol.tools.table.plan",
         "ondol.room.room.sweep",
         "ondol.room.harvest.new_entries",
         "ondol.room.harvest.usage",

@@ -7,42 +7,58 @@ import os
 from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.light import Any
-from ondol.report import table
-from ondol.tools.api import SHARING, Tool
-from ondol.tools.registry import TOOLS
+from ondol.report import table as columns
+from ondol.tools import registry, table
+from ondol.tools.table import Row
 
 _DESCRIPTION = "Which tools' caches Ondol understands: where each is now, how it can be shared, what is set."
-_EXAMPLES = "  ondol tools\n  ondol tools --json"
+_EXAMPLES = "  ondol tools\n  ondol tools jax triton\n  ondol tools --json"
 
 
 def main(arguments: list[str]) -> int:
     parser = flags.parser("ondol tools", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tell more about these")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parsed = parser.parse_args(arguments)
-    found = [_describe(tool) for tool in TOOLS.values()]
+    rows = registry.choose(parsed.names) if parsed.names else registry.everything()
+    found = [_describe(row) for row in rows]
     if parsed.json:
         output.say_json(found)
         return exitcodes.OK
-    rows = [(tool["name"], tool["versions"], f"{tool['class']}: {tool['sharing']}", tool["location"]) for tool in found]
-    output.say(table.render(("tool", "versions", "sharing", "cache now"), rows))
+    cells = [(tool["name"], tool["versions"], tool["class"], tool["sharing"], tool["location"]) for tool in found]
+    output.say(columns.render(("tool", "versions", "class", "sharing", "cache now"), cells))
+    if not parsed.names:
+        output.say("\nondol tools NAME tells what is set for one, and whose value wins.")
+        return exitcodes.OK
     for tool in found:
-        output.say(f"\n{tool['name']}: {tool['summary']}")
-        for name, value in tool["variables"].items():
-            output.say(f"  {name} {'= ' + value if value else 'is not set'}")
-        output.say(f"  under ondol run: {tool['under_run']}")
+        _say(tool)
     return exitcodes.OK
 
 
-def _describe(tool: Tool) -> dict[str, Any]:
-    plan = tool.plan(os.environ, "<room>", asked=False)
+def _say(tool: dict[str, Any]) -> None:
+    output.say(f"\n{tool['name']}: {tool['summary']}")
+    for name, value in tool["variables"].items():
+        output.say(f"  {name} {'= ' + value if value else 'is not set'}")
+    output.say(f"  under ondol run: {tool['under_run']}")
+    output.say(f"  fingerprint: {tool['fingerprint']}")
+    if tool["note"]:
+        output.say(f"  {tool['note']}")
+
+
+def _describe(row: Row) -> dict[str, Any]:
+    plan = table.plan(row, os.environ, "<room>", asked=False)
+    set_for_it = " ".join(f"{name}={value}" for name, value in plan.env.items())
     return {
-        "name": tool.name,
-        "summary": tool.summary,
-        "versions": tool.versions,
-        "class": tool.sharing,
-        "sharing": SHARING[tool.sharing],
-        "location": tool.default_location(os.environ),
-        "variables": {name: os.environ.get(name, "") for name in tool.variables},
+        "name": row.name,
+        "summary": row.summary,
+        "versions": row.versions,
+        "class": row.sharing,
+        "sharing": table.SHARING[row.sharing],
+        "location": table.default_location(row, os.environ),
+        "variables": {name: os.environ.get(name, "") for name in row.variables},
         "managed": plan.managed,
-        "under_run": " ".join(f"{name}={value}" for name, value in plan.env.items()) if plan.managed else plan.remark,
+        "unasked": row.sharing in table.UNASKED,
+        "under_run": set_for_it if plan.managed else plan.remark,
+        "fingerprint": row.fingerprint,
+        "note": row.note,
     }

@@ -17,8 +17,9 @@ from ondol.host import bounded, identity
 from ondol.light import Any, Record
 from ondol.room import choose
 from ondol.store import marker
-from ondol.tools.api import CacheDir, Refused, Tool
-from ondol.tools.registry import TOOLS
+from ondol.tools import registry, table
+from ondol.tools.api import CacheDir, Found, Refused
+from ondol.tools.table import Row
 
 #: A file server that needs longer than this for one look holds every job up.
 TOUCH_SECONDS = 10.0
@@ -39,7 +40,7 @@ def default_offers(machine: Machine) -> list[Offer]:
     """What a job of this user would use: the store, the tools' caches, home, temporary space, places for a room."""
     env = machine.env
     offers = [Offer(machine.store, STORE, named=machine.store_is_set)]
-    offers += [Offer(tool.default_location(env), CACHE, tool.name) for tool in TOOLS.values()]
+    offers += [Offer(table.default_location(row, env), CACHE, row.name) for row in registry.everything()]
     offers.append(Offer(env.get("HOME", ""), HOME))
     offers.append(Offer(env.get("TMPDIR") or "/tmp", TEMPORARY))
     offers += [Offer(candidate.path, ROOM) for candidate in choose.candidates(machine.room_dir, env)]
@@ -50,12 +51,15 @@ def subjects(machine: Machine, paths: Sequence[str], bounds: Bounds, seconds: fl
     """Each directory once, with all its roles. Without `paths`, what a job would use."""
     offers = [Offer(os.path.abspath(path), "", named=True) for path in paths] or default_offers(machine)
     found: dict[str, Subject] = {}
+    rows = {row.name: row for row in registry.everything()}
     for offer in offers:
-        state, traits = _touch(machine, offer.path, seconds)
+        state, role = _touch(machine, offer.path, seconds)
         if not _is_worth_it(offer, state):
             continue
-        roles = frozenset([offer.role or traits.get("role", CACHE)])
-        tool = TOOLS.get(offer.tool or traits.get("tool", "")) if CACHE in roles else None
+        roles = frozenset([offer.role or role])
+        tool = rows.get(offer.tool)
+        if roles == {CACHE} and not tool and state.kind == "directory":
+            tool = rows.get(_recognise(machine, state.real, seconds))
         known = found.get(state.real)
         if known:
             known.roles |= roles
@@ -71,29 +75,28 @@ def _is_worth_it(offer: Offer, state: State) -> bool:
     return state.kind in ("directory", "hangs") or offer.named or offer.role in (STORE, CACHE)
 
 
-def _touch(machine: Machine, path: str, seconds: float) -> tuple[State, dict[str, Any]]:
+def _touch(machine: Machine, path: str, seconds: float) -> tuple[State, str]:
+    """Its state, and the role that it seems to have."""
     try:
-        answer = bounded.call(partial(_look, machine, path), seconds)
+        state, role = bounded.call(partial(_look, machine, path), seconds)
     except bounded.TimedOut as error:
-        return State("hangs", path, path, error.what), {}
+        return State("hangs", path, path, error.what), CACHE
     except OndolError as error:
-        return State("unreachable", path, path, error.line()), {}
-    return State(*answer["state"]), answer
+        return State("unreachable", path, path, error.line()), CACHE
+    return State(*state), role
 
 
-def _look(machine: Machine, path: str, _report: bounded.Report) -> dict[str, Any]:
+def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[tuple[Any, ...], str]:
     """In the helper process."""
     try:
         real = os.path.realpath(path, strict=True)
         status = os.stat(real)
     except OSError:
-        return {"state": _where_the_way_ends(path)}
+        return _where_the_way_ends(path), CACHE
+    whose = (status.st_uid, status.st_gid, status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        return {"state": ("file", real, path, "it is not a directory", status.st_uid, status.st_gid, status.st_mode)}
-    state = ("directory", real, "", "", status.st_uid, status.st_gid, status.st_mode)
-    role = _role(machine, real, status.st_mode)
-    tool = _recognise(machine, real) if role == CACHE else ""
-    return {"state": state, "role": role, "tool": tool}
+        return ("file", real, path, "it is not a directory", *whose), CACHE
+    return ("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
 
 
 def _where_the_way_ends(path: str) -> tuple[Any, ...]:
@@ -128,26 +131,35 @@ def _role(machine: Machine, real: str, mode: int) -> str:
     return TEMPORARY if real in known and rights.sharing(mode) == rights.STICKY else CACHE
 
 
-def _recognise(machine: Machine, real: str) -> str:
-    """The tool whose entries lie there: where it keeps its cache, or by the look of a sample.
+def _recognise(machine: Machine, real: str, seconds: float) -> str:
+    """The tool whose entries lie there, or empty; also if that takes too long: a cache of some kind it is anyway."""
+    try:
+        return str(bounded.call(lambda _report: _tool_of(machine, real), seconds))
+    except OndolError:
+        return ""
+
+
+def _tool_of(machine: Machine, real: str) -> str:
+    """By where it keeps its cache, or by the look of a sample.
 
     Only tools whose caches fall into entries can be told by a sample: one that takes a directory whole would take any.
     """
-    for tool in TOOLS.values():
-        location = tool.default_location(machine.env)
+    rows = registry.everything()
+    for row in rows:
+        location = table.default_location(row, machine.env)
         if os.path.isabs(location) and os.path.realpath(location) == real:
-            return tool.name
-    for tool in TOOLS.values():
-        if tool.sharing in ("A", "B") and _looks_like(tool, real):
-            return tool.name
-    return ""
+            return row.name
+    likeness = {row.name: _likeness(row, real) for row in rows if row.sharing in ("A", "B")}
+    best = max(likeness, key=lambda name: likeness[name])
+    return best if likeness[best] > 0 else ""
 
 
-def _looks_like(tool: Tool, real: str) -> bool:
-    """More of its entries than of anything else; broken ones count, they are what we are here for."""
+def _likeness(row: Row, real: str) -> int:
+    """How many more of its entries than of anything else; broken ones count, they are what we are here for."""
     try:
-        sample = list(islice(tool.scan(CacheDir(real, ours=False), identity.this_host()), _SAMPLE))
-    except (OSError, OndolError):
-        return False
+        sample = list(islice(registry.load(row).scan(CacheDir(real, ours=False), identity.this_host()), _SAMPLE))
+    except (OSError, OndolError, ImportError):
+        return 0
     strange = sum(isinstance(item, Refused) and item.kind == "unknown" for item in sample)
-    return len(sample) - strange > strange
+    whole = sum(isinstance(item, Found) for item in sample)
+    return 2 * whole + (len(sample) - strange - whole) - strange

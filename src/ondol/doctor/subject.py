@@ -9,7 +9,7 @@ from ondol.doctor import walk
 from ondol.host import mounts
 from ondol.light import Record
 from ondol.store.directory import Judge
-from ondol.tools.api import Tool
+from ondol.tools.table import Row
 
 CACHE, STORE, TEMPORARY, ROOM, HOME, MACHINE = "cache", "store", "temporary", "room", "home", "machine"
 #: For the reference page.
@@ -66,7 +66,7 @@ class Subject:
         roles: frozenset[str],
         state: State,
         *,
-        tool: Tool | None = None,
+        tool: Row | None = None,
         named: bool = False,
         bounds: walk.Bounds = walk.Bounds(),  # noqa: B008 - an immutable record
     ) -> None:

@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondol.fleet import wire
+from ondol.fleet.hygiene import loaded_libraries_counter
 from ondol.fleet.keeper import Keeper, Limits
 from ondol.fleet.launch import Launcher
 from ondol.fleet.probe import Probe
 from ondol.fleet.wire import Message
 from ondol.fleet.worker import Place
 from ondol.host import killing, proctree
+from ondol.host.gpu_context import cuda_fault
 
 
 @dataclass
@@ -76,6 +78,8 @@ class Agent:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         proctree.become_subreaper()
+        # Looked for once here, a driver that is not there need not be searched on the disk by every fork.
+        cuda_fault(loaded_libraries_counter())
         # Frozen objects are not touched by the collector, so the pages that all workers share stay shared.
         gc.collect()
         gc.freeze()

@@ -11,7 +11,8 @@ from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs.context import Context
 from ondol.light import Any
-from ondol.tools.api import Tool
+from ondol.tools import registry
+from ondol.tools.table import Row
 from ondol.trust import policy
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ def conclude(job: Context) -> None:
         _publish(job, new, used)
 
 
-def _look(job: Context, tool: Tool) -> tuple[list[Found], list[Filled]]:
+def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
     """(new, used); nothing is published here."""
     filled = job.filled.get(tool.name, [])
     cache = job.cache(tool)
@@ -49,7 +50,7 @@ def _look(job: Context, tool: Tool) -> tuple[list[Found], list[Filled]]:
     from ondol.room import harvest
 
     used = harvest.usage(filled, keeps_atime=job.open_room().keeps_atime)
-    new = harvest.new_entries(tool, cache, filled, job.host)
+    new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
     job.report.update(
         tool.name,
         used=len(used.used) if used.known else None,
@@ -111,12 +112,14 @@ def _publish_in_child(
     origin = publish.provenance(job.env, _directory()) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
     answers = {}
-    for tool in job.managed:
-        found = new[tool.name]
+    for row in job.managed:
+        found = new[row.name]
         if found:
-            outcome = publish.publish(store, tool, job.cache(tool), found, scope, origin, report, seconds)
-            answers[tool.name] = tuple(outcome)
-        store.note_use([fill.address_of(tool.name, entry) for entry in used[tool.name]])
+            tool = registry.load(row)
+            outcome = publish.publish(store, tool, job.cache(row), found, scope, origin, report, seconds)
+            answers[row.name] = tuple(outcome)
+        if used[row.name]:
+            store.note_use([fill.address_of(row.name, entry) for entry in used[row.name]])
     return answers
 
 

@@ -14,13 +14,14 @@ from ondol.host import bounded, files, filesystem
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.room import choose, room
-from ondol.tools.api import Tool
+from ondol.tools import registry, table
+from ondol.tools.table import Row
 
 # What only a store with something in it needs is imported by the step that needs it: a job without feels free.
 
 
-def prepare(job: Context, tools: list[Tool], *, asked: bool) -> None:
-    """`asked`: the user named the tools, so that their own variables no longer decide."""
+def prepare(job: Context, tools: list[Row], *, asked: set[str]) -> None:
+    """`asked`: the tools that the user named, whose own variables no longer decide."""
     _open_room(job)
     if job.room:
         _plan(job, tools, asked)
@@ -51,11 +52,11 @@ def _open_room(job: Context) -> None:
         job.report.warn(f"running without a room: {error.line()}")
 
 
-def _plan(job: Context, tools: list[Tool], asked: bool) -> None:
+def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     nested = job.env.get(room.VARIABLE, "")
     job.set(job.open_room().env())
     for tool in tools:
-        plan = tool.plan(job.env, job.open_room().cache_dir(tool.name), asked=asked)
+        plan = table.plan(tool, job.env, job.open_room().cache_dir(tool.name), asked=tool.name in asked)
         job.report.update(tool.name, managed=plan.managed)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
@@ -64,7 +65,7 @@ def _plan(job: Context, tools: list[Tool], asked: bool) -> None:
             job.managed.append(tool)
 
 
-def _make_cache_dir(job: Context, tool: Tool) -> bool:
+def _make_cache_dir(job: Context, tool: Row) -> bool:
     try:
         job.open_room().make_cache_dir(tool.name)
     except OSError as error:
@@ -112,19 +113,23 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
     store = open_store(job.settings)
     here, settings = job.open_room(), job.settings
     answers: dict[str, Any] = {}
-    for tool in job.managed:
-        index = store.index(tool.name, job.scopes.read)
+    there = store.tools(job.scopes.read)
+    for row in job.managed:
+        index = store.index(row.name, job.scopes.read) if row.name in there else []
         if not index:
             continue
         from ondol.room import fill, select
 
+        tool = registry.load(row)
+
         size = sum(stored.size for stored in index)
         uses = store.last_uses() if size > settings.fill_max else {}
-        choice = select.select(index, partial(tool.accepts, host=job.host), uses, settings.fill_max)
+        accepts, single = partial(tool.accepts, host=job.host), row.sharing == "D"
+        choice = select.select(index, accepts, uses, settings.fill_max, single=single)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
-        cache_dir = here.cache_dir(tool.name)
+        cache_dir = here.cache_dir(row.name)
         result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)
-        answers[tool.name] = (*fill.plain(result), choice.left_out)
+        answers[row.name] = (*fill.plain(result), choice.left_out)
     return answers
 
 

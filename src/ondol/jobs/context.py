@@ -10,7 +10,8 @@ from ondol.host import bounded, identity
 from ondol.jobs.store_location import location
 from ondol.light import Any
 from ondol.room.room import Room
-from ondol.tools.api import CacheDir, Tool
+from ondol.tools.api import CacheDir
+from ondol.tools.table import Row
 from ondol.trust import ci, policy
 
 TYPE_CHECKING = False
@@ -32,7 +33,7 @@ class Context:
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
         self.room: Room | None = None
-        self.managed: list[Tool] = []
+        self.managed: list[Row] = []
         self.filled: dict[str, list[Filled]] = {}
         #: False once the store has failed us: it is left alone for the rest of the job.
         self.store_works = True
@@ -47,7 +48,7 @@ class Context:
         assert self.room is not None
         return self.room
 
-    def cache(self, tool: Tool) -> CacheDir:
+    def cache(self, tool: Row) -> CacheDir:
         return CacheDir(self.open_room().cache_dir(tool.name), ours=True)
 
     def progress(self, what: str) -> bounded.Progress:

@@ -52,7 +52,7 @@ def publish(
 ) -> Outcome:
     """Offer these entries to the store. Raises `StoreError` only if nothing at all could be offered."""
     there: dict[tuple[str, str], list[Stored]] = {}
-    for stored in store.index(tool.name, [scope]):
+    for stored in store.index(tool.row.name, [scope]):
         there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
     missing = [item for item in found if not _any_good(store, there.get((item.fingerprint, item.key), []))]
     total = Outcome(already_there=len(found) - len(missing))
@@ -94,9 +94,9 @@ def _publish_piece(
             entry = harvest.read_entry(tool, cache, found, scope, provenance)
             packs.append((entry.address, pack.encode(entry)))
         except EntryRefused as error:
-            refused.append((error.because or "torn", found.folder, error.what))
+            refused.append((error.because or "torn", found.place, error.what))
         except PackError as error:
-            refused.append(("unfit", found.folder, error.line()))
+            refused.append(("unfit", found.place, error.line()))
     try:
         outcomes = store.publish(packs)
     except StoreError as error:

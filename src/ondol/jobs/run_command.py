@@ -18,7 +18,7 @@ from ondol.jobs import after, before
 from ondol.jobs.context import Context, Progress
 from ondol.room.room import Room
 from ondol.tools import registry
-from ondol.tools.api import Tool
+from ondol.tools.table import Row
 
 
 class Interrupted(BaseException):
@@ -118,13 +118,13 @@ class Job:
             self.report.warn(f"the room {room.path} may be swept by a later job: {error.strerror or error}")
 
 
-def _tools(settings: Settings) -> tuple[bool, list[Tool]]:
-    """(whether the user named them, the tools)"""
+def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
+    """(the names that the user gave, the tools)"""
     if settings.tools == ["auto"]:
-        return False, list(registry.TOOLS.values())
+        return set(), registry.unasked()
     if settings.tools == ["none"]:
-        return False, []
-    return True, registry.choose(settings.tools)
+        return set(), []
+    return set(settings.tools), registry.choose(settings.tools)
 
 
 class _signals_raise:  # noqa: N801 - reads as a phrase: `with _signals_raise():`

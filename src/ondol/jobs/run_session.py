@@ -169,8 +169,10 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal) 
             )
             for one in impossible:
                 controller.refuse(one.work, Final(Verdict.ERROR, why=one.why))
-            controller.run()
-            live.erase()
+            try:
+                controller.run()
+            finally:
+                live.close()  # whatever ends the run, the log stands complete on the terminal
     finally:
         shutil.rmtree(tmpdir, ignore_errors=True)
     names = {plan.items[n].nodeid: round(s, 4) for n, s in controller.seconds.items()}

@@ -13,11 +13,12 @@ def markdown(report: JobReport) -> str:
         "| tool | filled | used | new | published | compiling saved |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for tool in report.tools.values():
-        if tool.managed:
-            used = "?" if tool.used is None else tool.used
-            saved = words.seconds(tool.seconds_saved)
-            rows.append(f"| {tool.name} | {tool.filled} | {used} | {tool.new} | {tool.published} | {saved} |")
+    for tool in report.busy():
+        used = "?" if tool.used is None else tool.used
+        saved = words.seconds(tool.seconds_saved)
+        rows.append(f"| {tool.name} | {tool.filled} | {used} | {tool.new} | {tool.published} | {saved} |")
+    if not report.busy():
+        rows = ["### Ondol", "", "Nothing was filled and nothing new was made."]
     rows += ["", f"Publishing: {report.publish_decision or 'nothing to decide'}."]
     rows += [f"- ⚠ {text}" for text in report.warnings]
     rows += [f"- {text}" for text in report.remarks]

@@ -19,13 +19,21 @@ def lines(report: JobReport, *, quiet: bool, verbose: bool, require_warm: bool) 
         result += report.remarks
         if verbose:
             result += _details(report)
-        result += [summary(tool, report) for tool in report.tools.values() if tool.managed]
+        result += _summary(report)
     if report.room_kept:
         result.append(f"room kept: {report.room}")
     return [PREFIX + line for line in result]
 
 
-def summary(tool: ToolReport, report: JobReport) -> str:
+def _summary(report: JobReport) -> list[str]:
+    """A line for each tool that did something; the cost, which is the job's, at the end of the last."""
+    told = [_one_tool(tool, report) for tool in report.busy()]
+    if not told and any(tool.managed for tool in report.tools.values()):
+        told = ["nothing filled, nothing new"]
+    return [*told[:-1], f"{told[-1]} [{_cost(report)}]"] if told else []
+
+
+def _one_tool(tool: ToolReport, report: JobReport) -> str:
     used = "used unknown (no access times here)" if tool.used is None else f"{tool.used} used"
     parts = [f"{tool.filled} filled", used if tool.filled else "0 used", f"{tool.new} new"]
     if tool.remade:
@@ -36,7 +44,7 @@ def summary(tool: ToolReport, report: JobReport) -> str:
         parts.append(f"0 published ({report.publish_decision})" if report.publish_decision else "0 published")
     if tool.seconds_saved:
         parts.append(f"about {words.seconds(tool.seconds_saved)} of compiling saved")
-    return f"{tool.name}: {', '.join(parts)} [{_cost(report)}]"
+    return f"{tool.name}: {', '.join(parts)}"
 
 
 def _cost(report: JobReport) -> str:

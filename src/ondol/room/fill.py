@@ -127,12 +127,17 @@ def _fill_one(
 
 def bind(tool: Tool, entry: Entry, cache_dir: str) -> list[tuple[str, bytes | memoryview, int]]:
     """The entry's files as they must read in this room: (name, content, mode)."""
-    folder = os.path.join(cache_dir, tool.folder(entry.address.key))
+    folder = _folder(tool, entry, cache_dir)
     names = tuple(file.name for file in entry.files)
     return [
         (file.name, tool.attach(file.name, file.data, names, folder), 0o755 if file.executable else 0o644)
         for file in entry.files
     ]
+
+
+def _folder(tool: Tool, entry: Entry, cache_dir: str) -> str:
+    inside = tool.folder(entry.address.key)
+    return os.path.join(cache_dir, inside) if inside else cache_dir
 
 
 def unpack(
@@ -144,11 +149,11 @@ def unpack(
     witness = tool.witness(names)
     # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
     ordered = sorted(contents, key=lambda item: item[0] == witness)
-    folder = os.path.join(cache_dir, tool.folder(entry.address.key))
+    folder = _folder(tool, entry, cache_dir)
     os.mkdir(aside, 0o755)
     try:
         inode = _write_files(aside, ordered)
-        _move_in(aside, folder, [name for name, _, _ in ordered])
+        _move_in(aside, folder, [name for name, _, _ in ordered], whole=folder != cache_dir)
     except BaseException:
         files.remove_tree(aside)
         raise
@@ -172,16 +177,21 @@ def _write_files(aside: str, ordered: Sequence[tuple[str, bytes | memoryview, in
     here = files.open_dir(aside)
     try:
         for name, data, mode in ordered[:-1]:
-            if "/" in name:
-                os.makedirs(os.path.join(aside, os.path.dirname(name)), exist_ok=True)
+            _make_parents(aside, name)
             fd = os.open(name, files.CREATE, mode, dir_fd=here)
             try:
                 files.write_all(fd, data)
             finally:
                 os.close(fd)
+        _make_parents(aside, ordered[-1][0])
         return _write_witness(here, *ordered[-1])
     finally:
         os.close(here)
+
+
+def _make_parents(above: str, name: str) -> None:
+    if "/" in name:
+        os.makedirs(os.path.join(above, os.path.dirname(name)), exist_ok=True)
 
 
 def _write_witness(here: int, name: str, data: bytes | memoryview, mode: int) -> int:
@@ -196,16 +206,18 @@ def _write_witness(here: int, name: str, data: bytes | memoryview, mode: int) ->
         os.close(fd)
 
 
-def _move_in(aside: str, folder: str, names: Sequence[str]) -> None:
+def _move_in(aside: str, folder: str, names: Sequence[str], *, whole: bool) -> None:
     """In one step where that is possible; else file by file in this order, so that the witness arrives last."""
-    try:
-        os.rename(aside, folder)
-        return
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(folder), exist_ok=True)
-    except OSError:
-        pass  # another entry shares the directory (a helper built for two Pythons)
+    if whole:
+        try:
+            os.rename(aside, folder)
+            return
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
+        except OSError:
+            pass  # another entry shares the directory (a helper built for two Pythons)
     os.makedirs(folder, exist_ok=True)
     for name in names:
+        _make_parents(folder, name)
         os.rename(os.path.join(aside, name), os.path.join(folder, name))
     files.remove_tree(aside)

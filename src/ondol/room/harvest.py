@@ -65,25 +65,24 @@ def read_entry(tool: Tool, cache: CacheDir, found: Found, scope: str, provenance
     try:
         contents = [(name, cache.read(found.folder, name)) for name in found.names]
     except OSError as error:
-        raise EntryRefused(f"{found.folder}: {error.strerror or error}", because="unreadable")
+        raise EntryRefused(f"{found.place}: {error.strerror or error}", because="unreadable")
     if _state(cache, found) != before:
-        raise EntryRefused(f"{found.folder} changed while it was read", because="mixed")
+        raise EntryRefused(f"{found.place} changed while it was read", because="mixed")
     listing = dict(before)
     entry_files = tuple(
         File(name, bool(listing[name][0] & 0o100), tool.detach(found, name, data, cache)) for name, data in contents
     )
     version = tool.made_by(dict(contents))
     if version:
-        provenance = {**provenance, tool.name: version}
-    address = Address(scope, tool.name, found.fingerprint, found.key)
+        provenance = {**provenance, tool.row.name: version}
+    address = Address(scope, tool.row.name, found.fingerprint, found.key)
     return Entry(address, entry_files, found.title, found.seconds, provenance)
 
 
 def _state(cache: CacheDir, found: Found) -> list[tuple[str, tuple[int, int, int, int]]]:
     """What a writer that is still at it would change."""
     try:
-        listing = cache.listing(found.folder)
-        statuses = [(name, listing[name]) for name in found.names]
-    except (OSError, KeyError) as error:
-        raise EntryRefused(f"{found.folder} went away: {error}", because="unreadable")
+        statuses = [(name, cache.status(found.folder, name)) for name in found.names]
+    except OSError as error:
+        raise EntryRefused(f"{found.place} went away: {error.strerror or error}", because="unreadable")
     return [(name, (s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns)) for name, s in statuses]

@@ -17,14 +17,25 @@ class Choice(Record):
 
 
 def select(
-    index: Iterable[Stored], accepts: Callable[[str], bool], uses: Mapping[Address, float], budget: int
+    index: Iterable[Stored],
+    accepts: Callable[[str], bool],
+    uses: Mapping[Address, float],
+    budget: int,
+    *,
+    single: bool = False,
 ) -> Choice:
-    """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes."""
+    """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
+
+    `single`: they are snapshots of one opaque cache, which cannot be merged: the newest alone is wanted.
+    """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
     for stored in index:
         if accepts(stored.address.fingerprint):
             by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
     entries = list(by_entry.values())
+    if single:
+        entries.sort(key=lambda entry: max(stored.published for stored in entry), reverse=True)
+        entries = entries[:1]
     if sum(entry[0].size for entry in entries) <= budget:
         return Choice(entries, 0)
     entries.sort(key=lambda entry: max(max(s.published, uses.get(s.address, 0.0)) for s in entry), reverse=True)

@@ -61,6 +61,9 @@ class Backend(Protocol):
         For one address several may be listed (several writers). Entries published while this runs may be missing.
         """
 
+    def tools(self, scopes: Sequence[str]) -> set[str]:
+        """The tools that may have packs in these scopes: one look instead of one `index` for each tool of the field."""
+
     def everything(self) -> Iterator[Stored]:
         """All packs of all writers, trusted or not, for people and for cleaning. Unreadable parts are skipped."""
 

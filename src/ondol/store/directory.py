@@ -67,6 +67,10 @@ class DirectoryStore:
         trusted = [lane for lane in self._all_lanes() if self._trusts(lane.owner)]
         return [stored for scope in scopes for lane in trusted for stored in self._list(lane, scope, tool)]
 
+    def tools(self, scopes: Sequence[str]) -> set[str]:
+        lanes = [lane for lane in self._all_lanes() if self._trusts(lane.owner)]
+        return {name for scope in scopes for lane in lanes for name in lane.names(scope)}
+
     def everything(self) -> Iterator[Stored]:
         for lane in self._all_lanes():
             for scope in lane.names():

@@ -1,8 +1,8 @@
-"""The contract between Ondol and a tool whose cache it understands. One file per tool; `registry` lists them.
+"""The contract between Ondol and a tool whose cache it understands. One file per tool; `table` has a row for each.
 
 A tool module says what its cache is made of. It never touches the store, the network or the user's process, and it
 never writes: files are read through the `CacheDir` it is handed and turned from path-bound to path-free and back as
-bytes. The `tests/conformance/tool_suite.py` holds every tool to this page.
+bytes. `ondol.testing.tool_suite` holds every tool to this page, ours and those of other packages.
 """
 
 from __future__ import annotations
@@ -14,28 +14,12 @@ from collections.abc import Iterator, Mapping
 from ondol.host import files
 from ondol.host.identity import Host
 from ondol.light import Protocol, Record
+from ondol.tools.table import Row
 
-#: How a cache can be shared, from the survey of the field.
-SHARING = {
-    "A": "single files, merged freely",
-    "B": "directories, merged whole",
-    "C": "bound to an absolute path",
-    "D": "opaque, one snapshot at a time",
-    "E": "has its own protocol, guarded and never copied",
-}
 #: For entries that depend on nothing but what their own key covers.
 ANYWHERE = "any"
 MAX_FILE_BYTES = 1 << 30
-
-
-class Plan(Record):
-    """What will be done for a tool in this job."""
-
-    managed: bool
-    #: Variables to set for the command.
-    env: Mapping[str, str] = {}
-    #: One sentence if the user's own settings changed what happens; empty otherwise.
-    remark: str = ""
+MAX_DEPTH = 8
 
 
 class Found(Record):
@@ -43,12 +27,18 @@ class Found(Record):
 
     key: str
     fingerprint: str
-    #: The directory it lies in, relative to the cache directory.
+    #: The directory it lies in, relative to the cache directory; empty for the cache directory itself.
     folder: str
+    #: Its files, relative to `folder`.
     names: tuple[str, ...]
     title: str
     #: What making it cost, as far as its files tell.
     seconds: float
+
+    @property
+    def place(self) -> str:
+        """For people: where it is, relative to the cache directory."""
+        return self.folder or self.names[0]
 
 
 class Refused(Record):
@@ -62,7 +52,7 @@ class Refused(Record):
 
 
 class CacheDir:
-    """A cache directory as a tool module may see it: two levels, plain files, no links followed."""
+    """A cache directory as a tool module may see it: plain files only, no links followed."""
 
     def __init__(self, path: str, *, ours: bool) -> None:
         self.path = path
@@ -70,8 +60,8 @@ class CacheDir:
         #: and absolute paths may come from other machines.
         self.ours = ours
 
-    def folders(self) -> list[str]:
-        with os.scandir(self.path) as entries:
+    def folders(self, folder: str = "") -> list[str]:
+        with os.scandir(os.path.join(self.path, folder)) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
     def listing(self, folder: str) -> dict[str, os.stat_result]:
@@ -84,6 +74,22 @@ class CacheDir:
                     found[entry.name] = status
         return found
 
+    def tree(self, folder: str = "") -> Iterator[tuple[str, dict[str, os.stat_result] | OSError]]:
+        """Every directory from `folder` on, relative to the cache: (directory, its files or its refusal)."""
+        try:
+            listing, below = self.listing(folder), self.folders(folder)
+        except OSError as error:
+            yield folder, error
+            return
+        yield folder, listing
+        if folder.count("/") >= MAX_DEPTH:
+            return  # no tool nests so deep: a trap, or somebody's home directory
+        for name in below:
+            yield from self.tree(f"{folder}/{name}" if folder else name)
+
+    def status(self, folder: str, name: str) -> os.stat_result:
+        return os.lstat(os.path.join(self.path, folder, name))
+
     def read(self, folder: str, name: str) -> bytes:
         return files.read_regular(os.path.join(self.path, folder, name), MAX_FILE_BYTES)[0]
 
@@ -91,24 +97,8 @@ class CacheDir:
 class Tool(Protocol):
     """A program whose cache we understand."""
 
-    name: str
-    #: One line for `ondol tools`.
-    summary: str
-    #: A key of `SHARING`.
-    sharing: str
-    #: The versions whose layout was checked.
-    versions: str
-    #: Variables that decide where its cache is; the first is the one Ondol sets.
-    variables: tuple[str, ...]
-
-    def default_location(self, env: Mapping[str, str]) -> str:
-        """Where its cache is without Ondol, as far as the environment tells."""
-
-    def plan(self, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Plan:
-        """What to set so that the cache is `cache_dir`.
-
-        A value that the user has set wins, unless the user `asked` Ondol for this tool by name; either way it is said.
-        """
+    #: What the table says about it.
+    row: Row
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
         """Split a cache directory into entries and what must be left behind. Temporary files are neither."""

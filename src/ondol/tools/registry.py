@@ -1,17 +1,90 @@
-"""Every tool, by name. Explicit: a reader sees at once what is supported."""
+"""Finds tools by name: the rows of the table, and those that other packages bring (entry point `ondol.tools`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ondol.errors import UsageError
+from ondol.light import Any
+from ondol.tools import table
 from ondol.tools.api import Tool
-from ondol.tools.triton import Triton
+from ondol.tools.table import Row
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in (Triton(),)}
+ENTRY_POINTS = "ondol.tools"
+AUTO = "auto"
+#: Tools from other packages, by name, once they were asked for.
+_brought: dict[str, Tool] = {}
 
 
-def choose(names: list[str]) -> list[Tool]:
-    """The tools of these names, in order. Raises `UsageError` for one we do not know."""
-    unknown = [name for name in names if name not in TOOLS]
-    if unknown:
-        raise UsageError(f"there is no tool {unknown[0]!r}", hint=f"one or more of: {', '.join(TOOLS)}")
-    return [TOOLS[name] for name in names]
+def unasked() -> list[Row]:
+    """What a job gets that names no tools."""
+    return [row for row in table.ROWS if row.sharing in table.UNASKED]
+
+
+def choose(names: Sequence[str]) -> list[Row]:
+    """The tools of these names, in order; `auto` stands for all that need not be asked for.
+
+    Raises `UsageError` for one that neither we know nor an installed package brings.
+    """
+    rows: dict[str, Row] = {}
+    for name in names:
+        for row in unasked() if name == AUTO else [_find(name)]:
+            rows[row.name] = row
+    return list(rows.values())
+
+
+def load(row: Row) -> Tool:
+    """The code that understands this tool's files."""
+    if row.name in _brought:
+        return _brought[row.name]
+    from importlib import import_module
+
+    tool: Tool = import_module(row.module).TOOL
+    return tool
+
+
+def everything() -> list[Row]:
+    """All rows, also those of other packages; a package that cannot be loaded is left out."""
+    brought = []
+    for name in _entry_points():
+        try:
+            brought.append(_find(name))
+        except UsageError:
+            continue  # `--tools NAME` says why
+    return [*table.ROWS, *(row for row in brought if row.name not in table.BY_NAME)]
+
+
+def _find(name: str) -> Row:
+    if name in table.BY_NAME:
+        return table.BY_NAME[name]
+    if name not in _brought:
+        points = _entry_points()
+        if name not in points:
+            known = ", ".join([*table.BY_NAME, *points])
+            raise UsageError(f"there is no tool {name!r}", hint=f"one or more of: {known}; or auto")
+        _brought[name] = _load_foreign(name, points[name])
+    return _brought[name].row
+
+
+def _load_foreign(name: str, point: Any) -> Tool:
+    try:
+        tool: Tool = point.load()
+        row = tool.row
+    except Exception as error:
+        raise UsageError(
+            f"the tool {name!r} of {point.value} cannot be loaded", because=f"{type(error).__name__}: {error}"
+        )
+    if not isinstance(row, Row) or row.name != name:
+        raise UsageError(
+            f"the tool {name!r} of {point.value} cannot be used",
+            because="its `row` is not a Row of that name",
+            hint="docs/how-to/add-a-tool.md shows one",
+        )
+    return tool
+
+
+def _entry_points() -> dict[str, Any]:
+    # Only for a name that is not ours: looking through all installed packages costs more than starting Python.
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
 from ondol.light import Any
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Plan, Refused
+from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused
+from ondol.tools.table import BY_NAME
 
 _GROUP = "__grp__"
 #: base32 of a SHA-256, without padding.
@@ -30,27 +31,7 @@ _LONGEST_COMPILE = 3600.0
 
 
 class Triton:
-    name = "triton"
-    summary = "GPU kernels compiled by Triton, and its helper libraries"
-    sharing = "B"
-    versions = "3.4 to 3.9"
-    variables: tuple[str, ...] = ("TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_CACHE_MANAGER")
-
-    def default_location(self, env: Mapping[str, str]) -> str:
-        if env.get("TRITON_CACHE_DIR"):
-            return env["TRITON_CACHE_DIR"]
-        home = env.get("TRITON_HOME") or env.get("HOME") or os.path.expanduser("~")
-        return os.path.join(home, ".triton", "cache")
-
-    def plan(self, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Plan:
-        theirs = [name for name in ("TRITON_CACHE_DIR", "TRITON_HOME") if env.get(name)]
-        if theirs and not asked:
-            was = f"{theirs[0]}={env[theirs[0]]}"
-            return Plan(False, {}, f"triton: {was} is set and left as it is (to let Ondol manage it: --tools triton)")
-        remarks = [f"{name} is replaced for this command" for name in theirs if name == "TRITON_CACHE_DIR"]
-        if env.get("TRITON_CACHE_MANAGER"):
-            remarks.append(f"TRITON_CACHE_MANAGER={env['TRITON_CACHE_MANAGER']} is kept")
-        return Plan(True, {"TRITON_CACHE_DIR": cache_dir}, "triton: " + ", ".join(remarks) if remarks else "")
+    row = BY_NAME["triton"]
 
     # -- from a cache directory to entries -------------------------------------------------------------------------
 
@@ -157,6 +138,9 @@ class Triton:
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         return fingerprint == ANYWHERE or fingerprint.startswith(f"{host.machine}-{host.libc}-")
+
+
+TOOL = Triton()
 
 
 def _is_key(name: str) -> bool:

@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
     parsed = made.parse_args(arguments)
     settings = flags.settings(parsed)
     scope = "main" if settings.scope == "auto" else settings.scope
-    (tool,) = registry.choose([parsed.tool])
+    (row,) = registry.choose([parsed.tool])
+    tool = registry.load(row)
     store = open_store(settings)
     origin = {**publish.provenance(os.environ, os.getcwd()), "adopted": os.path.abspath(parsed.directory)}
     with Bar() as bar:

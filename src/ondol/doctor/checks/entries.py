@@ -10,13 +10,14 @@ from ondol.doctor import commands, installed, versions
 from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, look
 from ondol.doctor.subject import CACHE, Subject
 from ondol.host import identity
+from ondol.tools import registry
 from ondol.tools.api import CacheDir, Refused
 from ondol.words import entries as counted
 from ondol.words import plural
 
 #: What a tool's `scan` says → (how bad, what it does to a job). Entries that cannot be read are the owners' business.
 _KINDS = {
-    "torn": (ERROR, "the tool takes it for a hit, and the job fails when it is loaded"),
+    "torn": (WARNING, "a tool that takes it for a hit fails when it loads it; some notice, and compile again"),
     "mixed": (WARNING, "files of two writers: the tool may load code with the wrong metadata"),
     "outside": (WARNING, "it points at files elsewhere: those are read, or if they are gone it is a silent miss"),
     "incomplete": (WARNING, "a writer was killed, or files were trimmed one by one; some tools crash on it"),
@@ -35,11 +36,11 @@ class Entries(Check):
     seconds = 120.0
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        if subject.tool is None:
-            return
+        if subject.tool is None or subject.tool.sharing == "E":
+            return  # a tool with a protocol of its own looks after its entries itself
         groups: dict[tuple[str, bool], list[Refused]] = {}
         deadline = time.monotonic() + min(subject.bounds.seconds, self.seconds / 2)
-        scanned = subject.tool.scan(CacheDir(subject.real, ours=False), identity.this_host())
+        scanned = registry.load(subject.tool).scan(CacheDir(subject.real, ours=False), identity.this_host())
         for looked, item in enumerate(scanned, start=1):
             if isinstance(item, Refused) and item.kind in _KINDS and not _in_the_making(subject, item):
                 groups.setdefault((item.kind, "/" in item.place), []).append(item)
@@ -52,18 +53,26 @@ class Entries(Check):
 
     def _finding(self, subject: Subject, kind: str, items: list[Refused]) -> Finding:
         severity, why = _judge(subject, items[0])
-        folders = list(dict.fromkeys(item.place.split("/")[0] for item in items))
+        places = list(dict.fromkeys(_entry(subject, item) for item in items))
         what = f"{plural(len(items), f'{kind} entry', f'{kind} entries')} in {subject.path}: {items[0].why}"
-        fix = f"rm -r {commands.paths(os.path.join(subject.real, folder) for folder in folders[:_MOST])}"
+        fix = f"rm -r {commands.paths(places[:_MOST])}"
         where = look(os.path.join(subject.real, items[0].place))
         if subject.machine.uid not in (0, where.owner):
             fix = commands.as_root(subject.machine.uid, fix)
         return Finding(self.name, severity, what, where, why, "" if kind == "unknown" else fix, len(items))
 
 
+def _entry(subject: Subject, item: Refused) -> str:
+    """What to remove so that the tool makes it anew: what was refused. For Triton all of its key directory."""
+    is_triton = subject.tool is not None and subject.tool.name == "triton"
+    return os.path.join(subject.real, item.place.split("/")[0] if is_triton else item.place)
+
+
 def _judge(subject: Subject, item: Refused) -> tuple[str, str]:
-    if not subject.tool or (subject.tool.name, item.kind) != ("triton", "incomplete"):
+    if subject.tool is None or subject.tool.name != "triton" or item.kind not in ("torn", "incomplete"):
         return _KINDS[item.kind]
+    if item.kind == "torn":
+        return ERROR, "Triton takes it for a hit, and the job fails when it is loaded (device kernel image is invalid)"
     if "/" not in item.place:
         return NOTE, "a compile that failed or was cut off; Triton makes it again"
     found = installed.find(("triton",), subject.machine.env)
@@ -77,7 +86,7 @@ def _in_the_making(subject: Subject, item: Refused) -> bool:
     if item.kind != "incomplete":
         return False
     try:
-        changed = os.lstat(os.path.join(subject.real, item.place.split("/")[0])).st_mtime
+        changed = os.lstat(_entry(subject, item)).st_mtime
     except OSError:
         return True  # gone while we looked
     return time.time() - changed < _SETTLED

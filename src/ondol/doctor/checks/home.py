@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ondol.doctor import commands
 from ondol.doctor.api import ERROR, WARNING, Check, Finding, look
 from ondol.doctor.subject import MACHINE, Subject
-from ondol.tools.registry import TOOLS
+from ondol.tools import registry, table
 
 
 class Home(Check):
@@ -43,8 +43,9 @@ class Home(Check):
     @staticmethod
     def _severity(subject: Subject, home: str) -> str:
         """An error if a tool would go there; whoever has set all the variables needs no home."""
-        places = [tool.default_location(subject.machine.env) for tool in TOOLS.values()]
-        inside = [where for where in places if not os.path.isabs(where) or where.startswith(home.rstrip("/") + "/")]
+        places = [table.default_location(row, subject.machine.env) for row in registry.everything()]
+        below = home.rstrip("/") + "/"
+        inside = [where for where in places if where and (where.startswith(below) or not os.path.isabs(where))]
         return ERROR if inside else WARNING
 
 

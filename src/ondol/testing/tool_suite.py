@@ -1,6 +1,7 @@
 """What every tool module must do: the contract of `ondol.tools.api`, as tests on real directories.
 
-A tool's own test module subclasses `ToolSuite` and provides `tool` and `make_cache(path) -> number of entries`.
+Ours and other packages' alike: a test module subclasses `ToolSuite` and provides `tool` and `make_cache(path)`, which
+writes a small cache as the tool would, temporary files and locks included, and returns the number of entries in it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from ondol.host import identity
 from ondol.room import fill, harvest
 from ondol.store import pack
 from ondol.store.entry import Entry
-from ondol.tools.api import SHARING, CacheDir, Found, Refused, Tool
+from ondol.tools import table
+from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 HOST = identity.this_host()
 
@@ -51,10 +53,19 @@ class ToolSuite:
         raise NotImplementedError
 
     def test_describes_itself(self) -> None:
-        assert self.tool.sharing in SHARING
-        assert self.tool.summary
-        assert self.tool.versions
-        assert self.tool.variables
+        row = self.tool.row
+        assert row.sharing in table.SHARING
+        assert row.summary
+        assert row.versions
+        assert row.variables
+
+    def test_a_users_own_value_is_overruled(self) -> None:
+        row = self.tool.row
+        for name in row.yields_to:
+            assert not table.plan(row, {name: "/theirs"}, "/room", asked=False).managed
+            assert table.plan(row, {name: "/theirs"}, "/room", asked=True).managed
+        for name in set(row.sets) - set(row.yields_to):
+            assert name not in table.plan(row, {name: "theirs"}, "/room", asked=True).env
 
     def test_whole_cache_is_found_and_nothing_refused(self, tmp_path: Path) -> None:
         count = self.make_cache(tmp_path / "one")
