@@ -23,6 +23,7 @@ PURPOSE = {
     "g++": "extensions that PyTorch and TVM FFI build",
     "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
+    "acl": "the commands that ondol doctor prints for access control lists",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
 #: What Debian asks before it starts a service that it has just installed.
@@ -36,6 +37,7 @@ def missing() -> list[str]:
         "g++": shutil.which("c++"),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
+        "acl": shutil.which("setfacl"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]
