@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from real.warming import store, tools
+from real.warming import tools
 
-__all__ = ["store", "tools"]
+__all__ = ["tools"]

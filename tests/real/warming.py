@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +78,6 @@ class Real:
         return Run(self.program.run(command, uid=uid, env={"HOME": "/nonexistent", **env}))
 
 
-def warms(real: Real, store: Path, *arguments: str, uid: int | None = None, **env: str) -> Run:
-    """Cold makes some and publishes them; another room, or another user's, makes none. Returns the cold run."""
-    cold = real.job(store, *arguments, **env)
-    assert (cold.status, cold.reused, cold.warnings) == (0, 0, []), cold
-    assert cold.made > 0, cold
-    stays_warm(real, store, cold, *arguments, uid=uid, **env)
-    return cold
-
-
-def stays_warm(real: Real, store: Path, cold: Run, *arguments: str, uid: int | None = None, **env: str) -> None:
-    warm = real.job(store, *arguments, options=("--require-warm",), uid=uid, **env)
-    assert (warm.status, warm.made, warm.reused, warm.warnings) == (0, 0, cold.made, []), warm
-    assert warm.said["answer"] == cold.said["answer"]
-    assert f"ondol: {real.tool}: " in warm.stderr
-    assert " 0 new" in warm.stderr
-
-
 def _truncate(pack: Path, _other: bytes) -> None:
     pack.write_bytes(pack.read_bytes()[: pack.stat().st_size // 2])
 
@@ -110,22 +93,47 @@ def _replace(pack: Path, other: bytes) -> None:
 DAMAGES: dict[str, Callable[[Path, bytes], None]] = {"truncated": _truncate, "emptied": _empty, "replaced": _replace}
 
 
-def survives_damage(real: Real, store: Path, cold: Run, *arguments: str, **env: str) -> None:
-    """Every stored entry truncated, emptied, replaced by another one's pack: each is a miss, the command never notices."""
-    for kind, damage in DAMAGES.items():
-        copy = store.with_name(f"{store.name}-{kind}")
-        subprocess.run(["cp", "-a", store, copy], check=True)
-        packs = sorted(copy.rglob("*.pack"))
-        assert packs
+class Warmed:
+    """A store that one job has filled. Tests that write get a copy."""
+
+    def __init__(self, real: Real, store: Path, *arguments: str, **env: str) -> None:
+        self.real, self.store, self.arguments, self.env = real, store, arguments, env
+        done = real.program.ondol("store", "init", str(store), "--writers", str(UID))
+        assert done.returncode == 0, done.stderr
+        self.cold = real.job(store, *arguments, **env)
+        assert (self.cold.status, self.cold.reused, self.cold.warnings) == (0, 0, []), self.cold
+        assert self.cold.made > 0, self.cold
+
+    def copy(self, where: Path) -> Path:
+        subprocess.run(["cp", "-a", self.store, where], check=True)
+        return where
+
+    def stays_warm(self, uid: int | None = None) -> None:
+        """In another room, as this user: nothing is made, all is reused, the answer is the same."""
+        warm = self.real.job(self.store, *self.arguments, options=("--require-warm",), uid=uid, **self.env)
+        assert (warm.status, warm.made, warm.reused, warm.warnings) == (0, 0, self.cold.made, []), warm
+        assert warm.said["answer"] == self.cold.said["answer"]
+        assert f"ondol: {self.real.tool}: " in warm.stderr
+        assert " 0 new" in warm.stderr
+
+    def survives_damage(self, where: Path) -> None:
+        """Every stored entry truncated, emptied or replaced by another one's pack, in turn: each is a miss, and the
+        command never notices. With fewer than three entries, one run for each kind of damage."""
+        packs = len(list(self.store.rglob("*.pack")))
+        for first in range(1 if packs >= len(DAMAGES) else len(DAMAGES)):
+            self._survives(self.copy(where / f"damaged-{first}"), first)
+
+    def _survives(self, store: Path, first: int) -> None:
+        packs = sorted(store.rglob("*.pack"))
         contents = [pack.read_bytes() for pack in packs]
-        for pack, other in zip(packs, [*contents[1:], b"not a pack at all"], strict=True):
-            damage(pack, other)
-        run = real.job(copy, *arguments, **env)
-        assert (run.status, run.made, run.reused) == (0, cold.made, 0), (kind, run)
-        assert run.said["answer"] == cold.said["answer"]
-        assert len(run.warnings) == 1, (kind, run)
-        assert f"{len(packs)} bad {real.tool} pack(s)" in run.warnings[0]
-        shutil.rmtree(copy)
+        others = [*contents[1:], b"not a pack at all"]
+        for number, (pack, other) in enumerate(zip(packs, others, strict=True)):
+            list(DAMAGES.values())[(first + number) % len(DAMAGES)](pack, other)
+        run = self.real.job(store, *self.arguments, **self.env)
+        assert (run.status, run.made, run.reused) == (0, self.cold.made, 0), run
+        assert run.said["answer"] == self.cold.said["answer"]
+        assert len(run.warnings) == 1, run
+        assert f"{len(packs)} bad {self.real.tool} pack(s)" in run.warnings[0]
 
 
 @pytest.fixture(scope="session")
@@ -144,13 +152,3 @@ def tools(program: Program, public: Path) -> tuple[str, list[str]]:
     if subprocess.run(["cp", "-rL", "--link", packages, copy], capture_output=True, check=False).returncode:
         shutil.copytree(packages, copy, dirs_exist_ok=True)
     return "/usr/bin/python3", [str(copy)]
-
-
-@pytest.fixture
-def store(program: Program, public: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A store of root's into which `UID` may publish too."""
-    path = public / f"store-{abs(hash(request.node.nodeid))}"
-    done = program.ondol("store", "init", str(path), "--writers", str(UID))
-    assert done.returncode == 0, done.stderr
-    yield path
-    shutil.rmtree(path, ignore_errors=True)

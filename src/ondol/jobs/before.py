@@ -16,6 +16,9 @@ from ondol.light import Any
 from ondol.room import choose, room
 from ondol.tools import registry, table
 from ondol.tools.table import Row
+from ondol.trust import policy
+
+_NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
 
 # What only a store with something in it needs is imported by the step that needs it: a job without feels free.
 
@@ -56,13 +59,24 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     nested = job.env.get(room.VARIABLE, "")
     job.set(job.open_room().env())
     for tool in tools:
-        plan = table.plan(tool, job.env, job.open_room().cache_dir(tool.name), asked=tool.name in asked)
+        cache_dir = job.open_room().cache_dir(tool.name)
+        plan = table.plan(tool, job.env, cache_dir, asked=tool.name in asked, wish=_wish(job, tool))
         job.report.update(tool.name, managed=plan.managed)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
         if plan.managed and _make_cache_dir(job, tool):
             job.set(plan.env)
-            job.managed.append(tool)
+            if tool.travels:
+                job.managed.append(tool)
+        if job.measures and job.asked_for_tuning(tool):
+            job.report.remarks.append(f"{tool.name}: {_NOT_TUNED}")
+
+
+def _wish(job: Context, tool: Row) -> table.Wish:
+    setting = str(getattr(job.settings, tool.setting.replace("-", "_"))) if tool.setting else ""
+    # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
+    publishes = job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish
+    return table.Wish(job.shares_tuning(tool), publishes, setting)
 
 
 def _make_cache_dir(job: Context, tool: Row) -> bool:
@@ -121,20 +135,22 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         from ondol.room import fill, select
 
         tool = registry.load(row)
-
-        size = sum(stored.size for stored in index)
+        taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
+        size = sum(stored.size for stored in taken)
         uses = store.last_uses() if size > settings.fill_max else {}
-        accepts, single = partial(tool.accepts, host=job.host), row.sharing == "D"
-        choice = select.select(index, accepts, uses, settings.fill_max, single=single)
+        choice = select.select(taken, partial(tool.accepts, host=job.host), uses, settings.fill_max, tool.slot)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
         result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)
-        answers[row.name] = (*fill.plain(result), choice.left_out)
+        answers[row.name] = (*fill.plain(result), choice.left_out, len(index) - len(taken))
     return answers
 
 
-def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out: int) -> None:
+def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out: int, untuned: int) -> None:
     from ondol.room import fill
+
+    if untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
+        job.report.remarks.append(f"{name}: {_NOT_TUNED}")
 
     result = fill.merge([(filled, bad, stopped)])
     job.filled[name] = result.filled

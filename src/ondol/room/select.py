@@ -21,21 +21,22 @@ def select(
     accepts: Callable[[str], bool],
     uses: Mapping[Address, float],
     budget: int,
-    *,
-    single: bool = False,
+    slot: Callable[[str], str] | None = None,
 ) -> Choice:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
-    `single`: they are snapshots of one opaque cache, which cannot be merged: the newest alone is wanted.
+    `slot`: keys that it maps to one value cannot lie in one cache together; of these only the newest entry is wanted.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
     for stored in index:
         if accepts(stored.address.fingerprint):
             by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
     entries = list(by_entry.values())
-    if single:
-        entries.sort(key=lambda entry: max(stored.published for stored in entry), reverse=True)
-        entries = entries[:1]
+    if slot:
+        newest: dict[tuple[str, str], list[Stored]] = {}
+        for entry in sorted(entries, key=lambda entry: max((s.published, s.address.key) for s in entry)):
+            newest[entry[0].address.fingerprint, slot(entry[0].address.key)] = entry
+        entries = list(newest.values())
     if sum(entry[0].size for entry in entries) <= budget:
         return Choice(entries, 0)
     entries.sort(key=lambda entry: max(max(s.published, uses.get(s.address, 0.0)) for s in entry), reverse=True)

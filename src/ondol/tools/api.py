@@ -18,8 +18,26 @@ from ondol.tools.table import Row
 
 #: For entries that depend on nothing but what their own key covers.
 ANYWHERE = "any"
+#: Begins the fingerprint of a choice that was measured (autotuning). It holds for one driver and one kind of device,
+#: and it fixes what is chosen: a job takes and gives such entries only if it wants them, a performance job never.
+TUNED = "tuned-"
 MAX_FILE_BYTES = 1 << 30
 MAX_DEPTH = 8
+
+
+def tuned_here() -> str:
+    """The fingerprint of a choice that was measured on this machine; empty where driver or devices cannot be named."""
+    from ondol.host import accelerator  # looks for text in files: only for a job that has such entries
+
+    name = accelerator.here().name
+    return TUNED + name if name else ""
+
+
+def driver_here() -> str:
+    """The fingerprint of what this machine's GPU driver made for itself; empty where it cannot be named."""
+    from ondol.host import accelerator
+
+    return accelerator.here().driver
 
 
 class Found(Record):
@@ -120,3 +138,7 @@ class Tool(Protocol):
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         """Whether entries of this fingerprint can work here."""
+
+    def slot(self, key: str) -> str:
+        """What entries compete for: of those with one slot only the newest is filled. Mostly the key itself; the same
+        for all snapshots of a thing that cannot be merged."""
