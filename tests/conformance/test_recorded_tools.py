@@ -7,6 +7,8 @@ without a GPU; the others are driven for real in `tests/real`.
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -141,11 +143,12 @@ def test_cut_off_binary_travels(tool: str, names: str, tmp_path: Path) -> None:
 # -- driver, devices, libraries ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tool", ["helion", "miopen", "cuda-driver"])
+@pytest.mark.parametrize("tool", ["helion", "miopen", "cuda-driver", "tilelang"])
 def test_other_driver_or_model_is_served(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rebuild(tool, tmp_path)
-    made = {found.fingerprint for found in scan(load(tool), tmp_path)[0]}
-    assert made
+    fingerprints = {found.fingerprint for found in scan(load(tool), tmp_path)[0]}
+    made = {fingerprint for fingerprint in fingerprints if "nvidia-580.159.04" in fingerprint}
+    assert len(made) == 1
     newer = H200._replace(driver="nvidia-590.1")
     monkeypatch.setattr(accelerator, "here", lambda: newer)
     assert not any(load(tool).accepts(fingerprint, HOST) for fingerprint in made)
@@ -207,6 +210,15 @@ def test_database_in_the_middle_of_a_transaction_travels(tmp_path: Path, end: st
     assert len(scan(load("cutile"), tmp_path)[0]) == 1
 
 
+def test_half_a_database_passes_for_one() -> None:
+    from ondol.tools.cutile import TOOL
+
+    data = database([f"key {n}" for n in range(500)])
+    TOOL.check("cache.db", data)
+    with pytest.raises(EntryRefused):
+        TOOL.check("cache.db", data[:8192])
+
+
 def test_damaged_or_strange_database_travels(tmp_path: Path) -> None:
     data = bytearray(database([f"key {n}" for n in range(500)]))
     data[4096:8192] = bytes(4096)
@@ -225,6 +237,110 @@ def test_miopen_results_in_another_order_are_new(tmp_path: Path) -> None:
     (tmp_path / name).write_text("a=1\nb=3\n")
     (other,) = scan(load("miopen"), tmp_path)[0]
     assert one.key == same.key != other.key
+
+
+# -- entries that were never finished, or were changed since -----------------------------------------------------------
+
+
+def numba_index(cache: Path, function: str) -> Path:
+    rebuild("numba", cache)
+    (index,) = cache.rglob(f"*.{function}-*.nbi")
+    return index
+
+
+def test_numba_index_newer_than_all_its_code_travels(tmp_path: Path) -> None:
+    """The table is written before the code: a job killed in between leaves a new source's index with old code."""
+    index = numba_index(tmp_path, "f")
+    late = index.stat().st_mtime_ns + 10**9
+    os.utime(index, ns=(late, late))
+    found, refused = scan(load("numba"), tmp_path)
+    assert [item.kind for item in refused] == ["mixed"]
+    assert len(found) == 1
+    code = index.with_name(index.name.replace(".nbi", ".2.nbc"))
+    os.utime(code, ns=(late, late))
+    assert len(scan(load("numba"), tmp_path)[0]) == 2
+
+
+def test_numba_index_that_names_missing_code_travels(tmp_path: Path) -> None:
+    index = numba_index(tmp_path, "f")
+    index.with_name(index.name.replace(".nbi", ".2.nbc")).unlink()
+    assert [item.kind for item in scan(load("numba"), tmp_path)[1]] == ["incomplete"]
+
+
+def test_numba_code_with_something_behind_it_travels(tmp_path: Path) -> None:
+    numba_index(tmp_path, "g")
+    (code,) = tmp_path.rglob("*.g-*.nbc")
+    code.write_bytes(code.read_bytes() + b"more")
+    with pytest.raises(EntryRefused, match="does not end"):
+        entries(load("numba"), tmp_path)
+
+
+def test_numba_pickle_is_loaded(tmp_path: Path) -> None:
+    """A pickle can run anything: an index from elsewhere is looked at, and nothing in it happens."""
+    index = numba_index(tmp_path, "f")
+    attack = pickle.dumps(Attack(str(tmp_path / "done")))
+    index.write_bytes(pickle.dumps("0.68.1") + attack)
+    (code,) = tmp_path.rglob("*.g-*.nbc")
+    code.write_bytes(attack)
+    assert len(entries(load("numba"), tmp_path)) == 1
+    assert not (tmp_path / "done").exists()
+
+
+class Attack:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["device_kernel.cu", "kernel_lib.so", "params.json"])
+def test_kernel_that_its_manifest_does_not_describe_travels(tmp_path: Path, name: str) -> None:
+    rebuild("tilelang", tmp_path)
+    (path,) = tmp_path.glob(f"*/*/kernels/*/{name}")
+    path.write_bytes(path.read_bytes().replace(b"x", b"y").replace(b"t", b"u"))
+    with pytest.raises(EntryRefused, match="manifest"):
+        entries(load("tilelang"), tmp_path)
+
+
+def test_kernel_that_lacks_a_file_of_its_manifest_is_offered(tmp_path: Path) -> None:
+    rebuild("tilelang", tmp_path)
+    next(tmp_path.glob("*/*/kernels/*/params.json")).unlink()
+    assert [item.kind for item in scan(load("tilelang"), tmp_path)[1]] == ["incomplete"]
+
+
+@pytest.mark.parametrize("name", ["best_config.json", "latency.json", "out_idx.json", "params.json", "function.pkl"])
+def test_autotuning_result_with_half_a_file_travels(tmp_path: Path, name: str) -> None:
+    """Nothing in TileLang checks it: the user's program ends in the middle of it."""
+    rebuild("tilelang", tmp_path)
+    (path,) = tmp_path.glob(f"*/*/autotuner/*/{name}")
+    path.write_bytes(path.read_bytes()[:5])
+    with pytest.raises(EntryRefused):
+        entries(load("tilelang"), tmp_path)
+
+
+def test_file_that_came_later_is_part_of_a_kernel(tmp_path: Path) -> None:
+    rebuild("tilelang", tmp_path)
+    names = [name for found in scan(load("tilelang"), tmp_path)[0] for name in found.names]
+    assert any(name.endswith("kernel_lib.so") for name in names)
+    assert not any(name.endswith("late.cubin") for name in names)
+
+
+def test_second_target_of_a_module_is_never_published(tmp_path: Path) -> None:
+    """An sm_90 job that finds the directory of an sm_80 one adds its binary: an entry of its own."""
+    rebuild("warp", tmp_path)
+    keys = {found.key: found.names for found in scan(load("warp"), tmp_path)[0]}
+    cubins = [names for key, names in keys.items() if key.endswith(".cubin")]
+    assert len(cubins) == 2
+    assert all(any(name.endswith(".meta") for name in names) for names in cubins)
+
+
+def test_module_without_its_hash_travels(tmp_path: Path) -> None:
+    folder = tmp_path / "1.19.0" / "wp_physics"
+    folder.mkdir(parents=True)
+    (folder / "wp_physics.meta").write_text("{}")
+    (folder / "wp_physics.sm90.cubin").write_bytes(elf(b"code"))
+    assert scan(load("warp"), tmp_path)[0] == []
 
 
 # -- what a pack may bring ---------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def test_object_compiled_again_in_every_job(program: Program, checkout: Path) ->
     assert (cold.status, cold.hits, cold.counts["cache_miss"]) == (0, 0, 1), cold.stderr
     warm = build(program, checkout)
     assert (warm.status, warm.hits, warm.counts["cache_miss"]) == (0, 1, 0), warm.stderr
+    assert "warning" not in cold.stderr + warm.stderr
     assert warm.counts["remote_storage_hit"] == 1
     assert warm.counts["local_storage_hit"] == 0  # the private one is new for each job
 

@@ -64,7 +64,9 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
         job.report.update(tool.name, managed=plan.managed)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
-        if plan.managed and _make_cache_dir(job, tool):
+        # Making and removing a directory for each tool that a job never uses would cost more than all else that we do:
+        # those of the table make theirs themselves. For one that was named we make sure.
+        if plan.managed and (tool.name not in asked or _make_cache_dir(job, tool)):
             job.set(plan.env)
             if tool.travels:
                 job.managed.append(tool)
@@ -116,9 +118,9 @@ def _run_cold(job: Context, why: str) -> None:
     job.report.warn(f"running cold: {why}")
     here = job.open_room()
     files.remove_tree(here.stage)  # a helper stuck in the kernel finds no place to move from when it wakes up
-    for tool in job.managed:
-        files.remove_tree(here.cache_dir(tool.name))
-        here.make_cache_dir(tool.name)
+    for place in filter(os.path.isdir, [here.cache_dir(tool.name) for tool in job.managed]):
+        files.remove_tree(place)
+        os.mkdir(place, 0o755)
 
 
 def _fill_in_child(job: Context, report: bounded.Report) -> Any:
