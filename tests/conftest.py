@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from making import elf, key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.store import marker
@@ -14,6 +15,9 @@ from ondol.store.directory import DirectoryStore
 __all__ = ["elf", "key_of", "make_entry", "trust_everybody", "write_triton_entry"]
 
 pytest_plugins = ["people"]
+# A busy machine is slow, not wrong.
+settings.register_profile("ondol", deadline=None)
+settings.load_profile("ondol")
 
 #: Variables of the machine that runs the tests must not decide what they test.
 _FOREIGN = ("ONDOL_", "TRITON_", "GITHUB_", "GITLAB_", "CI_", "BUILDKITE", "JENKINS", "SLURM_", "RUNNER_")

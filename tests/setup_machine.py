@@ -20,7 +20,8 @@ from programs import nfs_image
 PURPOSE = {
     "strace": "kills and errors at chosen system calls",
     "e2fsprogs": "power-loss images",
-    "python3-dev": "Triton's helper library",
+    "g++": "extensions that PyTorch and TVM FFI build",
+    "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
     "ccache": "compiled objects behind a shared directory",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
@@ -33,6 +34,7 @@ def missing() -> list[str]:
     there = {
         "strace": shutil.which("strace"),
         "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
+        "g++": shutil.which("c++"),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
         "ccache": shutil.which("ccache"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -87,6 +88,11 @@ class Suite:
         self.path = path
         self.tag = uuid.uuid4().hex
         self.log = path / "log"
+        #: Seconds after which a run is taken to hang.
+        self.patience = 120.0
+        self._started: list[subprocess.Popen[str]] = []
+        #: Variables for every run.
+        self.variables: dict[str, str] = {}
         (path / "recorder.py").write_text(RECORDER)
         (path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
 
@@ -106,11 +112,12 @@ class Suite:
             "ONDOL_TEST_TAG": self.tag,
             "PYTHONPATH": os.pathsep.join([str(self.path), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONDONTWRITEBYTECODE": "1",
+            **self.variables,
             **extra,
         }
 
     def start(self, command: list[str], **kwargs: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             cwd=self.path,
             env=self.environment(),
@@ -121,13 +128,29 @@ class Suite:
             errors="replace",
             **kwargs,  # type: ignore[call-overload]
         )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Whatever still runs after a run that was given up ends now: it may hold our pipes open."""
+        if any(process.poll() is None for process in self._started):
+            for pid in self.survivors():
+                os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+        self._started.clear()
 
     def _run(self, command: list[str], journal: Path | None) -> Result:
         self.log.write_text("")
         record = self.path / "record.json"
         record.unlink(missing_ok=True)
         process = self.start(command)
-        output, _ = process.communicate(timeout=120)
+        try:
+            output, _ = process.communicate(timeout=self.patience)
+        finally:
+            self.end()
         seen = json.loads(record.read_text())["seen"] if record.exists() else []
         return Result(process.returncode, output, seen, self.log.read_text().splitlines(), journal)
 

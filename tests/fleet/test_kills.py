@@ -116,6 +116,18 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
     assert not suite.survivors()
 
 
+@pytest.mark.fault
+def test_a_killed_pytest_without_a_front_leaves_its_workers_behind(suite) -> None:
+    suite.write(test_a="def test_1():\n    while True: pass\n", test_b="def test_2():\n    while True: pass\n")
+    journal = suite.path / "journal.jsonl"
+    command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", f"--ondol-journal={journal}"]
+    process = suite.start(command)
+    assert wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
+    process.kill()
+    process.communicate(timeout=suite.patience)
+    assert wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
+
+
 HANGS = """
 import signal, pytest
 def test_1(): pass

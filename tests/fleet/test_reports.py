@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -140,30 +138,3 @@ def test_the_command_writes_what_is_asked(suite, mixed) -> None:
     assert done.returncode == 1
     assert json.loads(done.stdout)["counts"]["failed"] == 1
     ElementTree.parse(suite.path / "a.xml")
-
-
-def test_the_live_view_shows_a_line_per_device_and_leaves_no_trace_in_a_pipe(suite) -> None:
-    suite.write(test_l="import select\ndef test_slow():\n    select.select([], [], [], 1.0)\n")
-    assert "\x1b[J" not in suite.pytest().output
-    controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", "--ondol-journal=j.jsonl"]
-    environment = {k: v for k, v in suite.environment().items() if k != "CI"}
-    process = subprocess.Popen(
-        command, cwd=suite.path, env=environment, stdin=terminal, stdout=terminal, stderr=terminal
-    )
-    os.close(terminal)
-    seen = b""
-    while True:
-        try:
-            data = os.read(controller, 65536)
-        except OSError:
-            break
-        if not data:
-            break
-        seen += data
-    process.wait(timeout=60)
-    text = seen.decode()
-    assert "cpu0  #1" in text
-    assert "test_l.py::test_slow" in text
-    assert "cpu1  #0  idle" in text
-    assert "0 of 1 done" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,9 +30,10 @@ def test_a_frame_that_was_written_into_is_skipped_and_the_next_one_found() -> No
     assert list(Decoder(TOKEN).feed(bytes(torn) + encode(TOKEN, {"n": 2}))) == [{"n": 2}]
 
 
-def test_a_length_beyond_reason_is_garbage() -> None:
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"])
+def test_a_length_that_was_written_into_holds_up_all_that_follows(length: bytes) -> None:
     frame = bytearray(encode(TOKEN, {"n": 1}))
-    frame[16:20] = b"\xff\xff\xff\xff"
+    frame[16:20] = length
     assert list(Decoder(TOKEN).feed(bytes(frame) + encode(TOKEN, {"n": 2}))) == [{"n": 2}]
 
 

@@ -6,6 +6,7 @@ import os
 
 from ondol import config, exitcodes
 from ondol.cli import flags, output
+from ondol.host import fixed_place
 from ondol.light import Any
 from ondol.report import table as columns
 from ondol.tools import registry, table
@@ -81,7 +82,7 @@ def _describe(row: Row) -> dict[str, Any]:
 
 def _plan(row: Row) -> table.Plan:
     setting = str(config.load({}, os.environ, os.getcwd()).value(row.setting)) if row.setting else ""
-    return table.plan(row, os.environ, "<room>", asked=False, wish=table.Wish(setting=setting))
+    return table.plan(row, os.environ, _place(row), asked=False, wish=table.Wish(setting=setting))
 
 
 def _in_a_job(row: Row, plan: table.Plan) -> str:
@@ -91,3 +92,11 @@ def _in_a_job(row: Row, plan: table.Plan) -> str:
     if not row.unasked or not row.sets or row.name not in table.BY_NAME:
         return "by name"
     return "shared" if plan.managed else "yours"
+
+
+def _place(row: Row) -> str:
+    """Where a command will find the tool's cache."""
+    if row.sharing != "C":
+        return "<room>"
+    apart = f"/<versions of {', '.join(row.apart)}>" if row.apart else ""
+    return fixed_place.path(row.name) + apart

@@ -14,16 +14,19 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ondol.fleet import wire
+from ondol.fleet.hygiene import loaded_libraries_counter
 from ondol.fleet.keeper import Keeper, Limits
 from ondol.fleet.launch import Launcher
 from ondol.fleet.probe import Probe
 from ondol.fleet.wire import Message
 from ondol.fleet.worker import Place
 from ondol.host import killing, proctree
+from ondol.host.gpu_context import cuda_fault
 
 
 @dataclass
@@ -33,6 +36,8 @@ class Rules:
     tmpdir: str
     hygiene: str = "report"
     recycle_after: int = 0
+    #: Name → target of links that every worker's own TMPDIR must have.
+    links: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,6 +81,8 @@ class Agent:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         proctree.become_subreaper()
+        # Looked for once here, a driver that is not there need not be searched on the disk by every fork.
+        cuda_fault(loaded_libraries_counter())
         # Frozen objects are not touched by the collector, so the pages that all workers share stay shared.
         gc.collect()
         gc.freeze()
@@ -238,6 +245,9 @@ class Agent:
         name = f"{berth.name.replace(':', '-')}-{berth.generation}"
         tmpdir = os.path.join(self.rules.tmpdir, name)
         os.makedirs(tmpdir, mode=0o700, exist_ok=True)
+        for link, target in self.rules.links.items():
+            with suppress(OSError):  # what it leads to is a cache: without it the worker is colder
+                os.symlink(target, os.path.join(tmpdir, link))
         place = Place(name, berth.name, berth.generation, berth.env, tmpdir, berth.devices, self.rules.hygiene)
         started = self.launcher.start(place, self._own_fds())
         keeper = Keeper(started, place, self.limits, time.monotonic())

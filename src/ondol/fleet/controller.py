@@ -7,7 +7,7 @@ It never runs a test and never touches a device. What it must decide is decided 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -101,6 +101,8 @@ class Controller:
         self.seconds: dict[int, float] = {}
         self._spent = 0.0
         self.workers: dict[str, int] = {}
+        #: Slot → attempts that ended on it.
+        self.done_on: Counter[str] = Counter()
         self.stop_reason = ""
         self.exit_request: tuple[str, int | None] | None = None
         self.deaths: list[str] = []
@@ -315,6 +317,7 @@ class Controller:
 
     def _on_ended(self, message: Message) -> None:
         gathered = self.current.pop(message["slot"])
+        self.done_on[message["slot"]] += 1
         gathered.reports += message.pop("reports", [])
         self.scheduler.ended(message["slot"], message["item"])
         if message["item"] in self.prepares:

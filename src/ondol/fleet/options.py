@@ -64,7 +64,8 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "hygiene",
-        "what to do about what items leave behind: off, report, recycle, fail (default: report)",
+        "what to do about what items leave behind: off, report, recycle, fail (default: report); "
+        "an item with a process of its own is looked at only for `fail`",
         {"choices": ["off", "report", "recycle", "fail"], "default": "report"},
     ),
     Option(

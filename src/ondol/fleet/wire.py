@@ -1,7 +1,7 @@
 """Messages between controller, agent and workers: one JSON object each, on a descriptor of their own.
 
 A worker shares its descriptors with whatever code the tests run, and that code may write anything to any of them. So a
-frame starts with a token that only the two ends know, and carries its length and checksum: bytes that are not a frame
+frame starts with a token that only the two ends know, and carries its length and checksums: bytes that are not a frame
 are skipped and counted, and the next good frame is found again.
 """
 
@@ -17,7 +17,9 @@ from typing import Any
 Message = dict[str, Any]
 
 TOKEN_BYTES = 16
-_HEAD = struct.Struct("<II")
+_LENGTH = struct.Struct("<I")
+#: Length, its own checksum (a length that was written into would have us wait for ever), the body's checksum.
+_HEAD = struct.Struct("<III")
 #: Above this a length is garbage, not a message.
 MAX_FRAME = 512 << 20
 #: Descriptors are moved up here, away from the numbers that tests close in ranges.
@@ -26,7 +28,11 @@ HIGH_FD = 700
 
 def encode(token: bytes, message: Message) -> bytes:
     body = json.dumps(message, default=repr, separators=(",", ":")).encode()
-    return token + _HEAD.pack(len(body), zlib.crc32(body)) + body
+    return token + _HEAD.pack(len(body), _checksum(_LENGTH.pack(len(body))), _checksum(body)) + body
+
+
+def _checksum(data: bytes) -> int:
+    return zlib.crc32(data)
 
 
 class Decoder:
@@ -49,14 +55,14 @@ class Decoder:
             head = len(self._token) + _HEAD.size
             if len(self._buffer) < head:
                 return
-            length, checksum = _HEAD.unpack_from(self._buffer, len(self._token))
-            if length > MAX_FRAME:
+            length, length_checksum, checksum = _HEAD.unpack_from(self._buffer, len(self._token))
+            if length > MAX_FRAME or _checksum(_LENGTH.pack(length)) != length_checksum:
                 self._skip(1)
                 continue
             if len(self._buffer) < head + length:
                 return
             body = bytes(self._buffer[head : head + length])
-            if zlib.crc32(body) != checksum:
+            if _checksum(body) != checksum:
                 self._skip(1)
                 continue
             del self._buffer[: head + length]

@@ -69,7 +69,7 @@ def settle_in(place: Place, parent: int, dump_fd: int) -> None:
         pass
     os.environ.update(place.env)
     os.environ["TMPDIR"] = place.tmpdir
-    tempfile.tempdir = None
+    tempfile.tempdir = place.tmpdir  # made for us: there is no need to try it out
 
 
 class WorkerPlugin:
@@ -195,7 +195,7 @@ class Worker:
         self._current = message
         item.ondol_prepared = message.get("prepared")  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
-        self.baseline = self._before or (hygiene.take() if self.place.hygiene != "off" else None)
+        self.baseline = self._before or (hygiene.take() if self._must_be_clean(message) else None)
         self.finished_wide = False
         ended = self._protocol(item, self._follower(item, message))
         self._previous = item
@@ -211,6 +211,10 @@ class Worker:
             "ran": self.ran,
         }
         self.send({**done, **ended})
+
+    def _must_be_clean(self, message: Message) -> bool:
+        """An item with a process of its own leaves nothing to anybody: only who fails dirty items wants to know."""
+        return self.place.hygiene == "fail" or (self.place.hygiene != "off" and not message.get("last"))
 
     def _prepare(self, item: pytest.Item, message: Message) -> None:
         """A task's preparation: no device, no fixtures, and its failure is its own task's."""

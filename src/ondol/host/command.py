@@ -24,8 +24,13 @@ class Ended(Record):
     signal: int = 0
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], None]) -> None:
-    """Start `argv`, forward signals to it, wait for its end; `on_end` is told before any signal can interrupt us."""
+def run(
+    argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], None], through: Sequence[str] = ()
+) -> None:
+    """Start `argv`, forward signals to it, wait for its end; `on_end` is told before any signal can interrupt us.
+
+    `through`: a starter of `host/fixed_place` that turns into the command, if it must not simply be started.
+    """
     program = find(argv[0], env)
     if isinstance(program, Ended):
         on_end(program)
@@ -35,7 +40,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], N
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        pid = _spawn(program, argv, env, before)
+        pid = _spawn_through(through, program, argv, env, before) if through else _spawn(program, argv, env, before)
         on_end(pid if isinstance(pid, Ended) else _wait(pid, watched))
     finally:
         # What is still pending was meant for the command, which is over.
@@ -93,6 +98,16 @@ def _spawn(program: str, argv: Sequence[str], env: Mapping[str, str], mask: set[
         if missing:
             detail += " (the interpreter in its first line?)"
         return Ended(status, detail)
+
+
+def _spawn_through(
+    through: Sequence[str], program: str, argv: Sequence[str], env: Mapping[str, str], mask: set[signal.Signals | int]
+) -> int | Ended:
+    from ondol.host import fixed_place  # only a job that asked for fixed paths pays for it
+
+    words = fixed_place.command_line(through, program, argv, mask)
+    # Blocked until it has turned into the command: a signal in between ends the command, and not a Python with a trace.
+    return _spawn(words[0], words, env, {*mask, *FORWARDED})
 
 
 def _wait(pid: int, watched: set[signal.Signals]) -> Ended:

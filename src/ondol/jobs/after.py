@@ -33,6 +33,10 @@ def conclude(job: Context) -> None:
     used: dict[str, list[Filled]] = {}
     for tool in job.managed:
         new[tool.name], used[tool.name] = _look(job, tool)
+    for tool in job.cold:
+        if not _is_empty(job.cache(tool).path):
+            # What it was cannot be told here; that it was not warm can.
+            job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
         _publish(job, new, used)
 

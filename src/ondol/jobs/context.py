@@ -24,6 +24,8 @@ Progress = Callable[[str, int, int], None]
 
 class Context:
     def __init__(self, argv: list[str], settings: Settings, env: Mapping[str, str], progress: Progress) -> None:
+        #: What will be executed, as the user calls it.
+        self.program = argv[0]
         self.settings = settings
         #: The command's environment, as far as it is decided.
         self.env = dict(env)
@@ -34,6 +36,10 @@ class Context:
         self.report = JobReport(argv, self.store_path, self.scopes.write)
         self.room: Room | None = None
         self.managed: list[Row] = []
+        #: Tools with a private cache that is neither filled nor published: their fixed path is not possible here.
+        self.cold: list[Row] = []
+        #: Words that start the command, if it cannot simply be started (`host/fixed_place`).
+        self.through: list[str] = []
         self.filled: dict[str, list[Filled]] = {}
         #: False once the store has failed us: it is left alone for the rest of the job.
         self.store_works = True

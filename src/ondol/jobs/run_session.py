@@ -28,6 +28,7 @@ from ondol.fleet.plan import Plan, make_plan
 from ondol.fleet.verdict import Final, Policy, Verdict
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
+from ondol.room import room
 
 
 @dataclass
@@ -122,7 +123,8 @@ class _Links:
         self._session = session
         self._private = private
         self._limits = limits_of(config)
-        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"))
+        links = room.links(os.environ)
+        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"), links)
         self._base = pytest_inside.base_temp(config)
         wish = option(config, "start")
         self.why_not = clean.why_not_fork() if wish == "auto" else ("asked for" if wish == "spawn" else None)
@@ -169,8 +171,10 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal) 
             )
             for one in impossible:
                 controller.refuse(one.work, Final(Verdict.ERROR, why=one.why))
-            controller.run()
-            live.erase()
+            try:
+                controller.run()
+            finally:
+                live.close()  # whatever ends the run, the log stands complete on the terminal
     finally:
         shutil.rmtree(tmpdir, ignore_errors=True)
     names = {plan.items[n].nodeid: round(s, 4) for n, s in controller.seconds.items()}

@@ -1,4 +1,4 @@
-"""The live view: on a terminal, one line per device below the log; it never writes into a file or a pipe."""
+"""The live view: on a terminal, one line per device above the log; it never writes into a file or a pipe."""
 
 from __future__ import annotations
 
@@ -6,46 +6,55 @@ import time
 from typing import Any
 
 from ondol.fleet.controller import Controller
+from ondol.report.terminal_window import Window
 
 #: Seconds between two drawings.
 PACE = 0.2
 
 
 class LiveView:
-    """Draws below pytest's own output and erases itself before pytest writes again."""
+    """Stands above pytest's own output from the first drawing until `close`."""
 
     def __init__(self, writer: Any, enabled: bool, estimates: dict[int, float]) -> None:
         self._writer = writer
         self._enabled = enabled
         self._estimates = estimates
-        self._drawn = 0
-        self._last = 0.0
+        self._window: Window | None = None
+        self._last = time.monotonic()  # a run that is over at once needs no view
 
     def moved(self, controller: Controller) -> None:
-        now = time.monotonic()
-        if not self._enabled or now - self._last < PACE:
+        if not self._enabled:
             return
-        self._last = now
-        lines = self.lines(controller, now)
-        self.erase()
-        self._draw(lines)
+        if self._window is None:
+            self._window = Window(self._writer._file)
+            self._writer._file = self._window
+        now = time.monotonic()
+        if now - self._last >= PACE:
+            self._last = now
+            self._window.draw(self.lines(controller, now))
+
+    def close(self) -> None:
+        if self._window is not None:
+            self._window.close()
+            self._writer._file = self._window._file
+            self._window = None
 
     def lines(self, controller: Controller, now: float) -> list[str]:
-        """Readable without colour: device, worker generation, item, seconds."""
+        """Readable without colour: device, worker generation, items done, item, seconds."""
         found = []
         for name, state in controller.scheduler.slots.items():
             gathered = controller.current.get(name)
             if not state.slot.device and gathered is None:
                 continue
             device = state.slot.device or name
-            generation = controller.workers.get(name, 0)
+            start = f"{name:>10}  #{controller.workers.get(name, 0)}  {controller.done_on[name]:4d} done"
             if state.down:
-                found.append(f"{device:>10}  set aside: {controller.ledger.quarantined.get(device, '')}")
+                found.append(f"{start}  set aside: {controller.ledger.quarantined.get(device, '')}")
             elif gathered is None:
-                found.append(f"{device:>10}  #{generation}  idle")
+                found.append(f"{start}  idle")
             else:
                 nodeid = controller.items[controller.prepares.get(gathered.item, gathered.item)].nodeid
-                found.append(f"{device:>10}  #{generation}  {now - gathered.started:6.1f} s  {nodeid}")
+                found.append(f"{start}  {now - gathered.started:6.1f} s  {nodeid}")
         done, planned = len(controller.finals), controller.tally.planned
         found.append(f"{done:>10} of {planned} done{self._estimate(controller)}")
         return found
@@ -56,18 +65,3 @@ class LiveView:
             return ""
         slots = sum(1 for s in controller.scheduler.slots.values() if s.slot.device and not s.down) or 1
         return f", about {sum(s for s in left if s) / slots:.0f} s left by history"
-
-    def _draw(self, lines: list[str]) -> None:
-        width = max(20, int(self._writer.fullwidth) - 1)
-        text = "".join("\n" + line[:width] for line in lines)
-        column = int(self._writer.width_of_current_line) + 1
-        # Back to where pytest's line stood, so that its dots go on as if nothing had happened.
-        self._writer._file.write(f"{text}\x1b[{len(lines)}A\x1b[{column}G")
-        self._writer._file.flush()
-        self._drawn = len(lines)
-
-    def erase(self) -> None:
-        if self._drawn:
-            self._writer._file.write("\x1b[J")
-            self._writer._file.flush()
-            self._drawn = 0

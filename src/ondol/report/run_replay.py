@@ -40,19 +40,16 @@ class PytestShow:
         self.config.hook.pytest_warning_recorded.call_historic(kwargs=pytest_inside.warning_from_wire(data))
 
     def late(self, item: int, report: dict[str, Any]) -> None:
-        self.live.erase()
         found = pytest_inside.report_from_wire(self.config, report)
         self.session.items[item].ihook.pytest_runtest_logreport(report=found)
 
     def late_death(self, item: int, why: str) -> None:
-        self.live.erase()
         node = self.session.items[item]
         node.ihook.pytest_runtest_logreport(report=_made(node, "teardown", f"crashed: {why}", 0.0))
 
     def result(self, item: int, attempts: list[Gathered], final: Final) -> None:
         if final.verdict.incomplete:
             return  # pytest has no word for it: the summary, the journal and the exit status have
-        self.live.erase()
         node = self.session.items[item]
         hook = node.ihook
         hook.pytest_runtest_logstart(nodeid=node.nodeid, location=node.location)

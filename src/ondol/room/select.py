@@ -25,18 +25,22 @@ def select(
 ) -> Choice:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
-    `slot`: keys that it maps to one value cannot lie in one cache together; of these only the newest entry is wanted.
+    `slot`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as if
+    they were copies of one entry.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
+    accepted: dict[str, bool] = {}  # thousands of entries have a handful of fingerprints, and a verdict may read files
     for stored in index:
-        if accepts(stored.address.fingerprint):
-            by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
+        fingerprint = stored.address.fingerprint
+        if fingerprint not in accepted:
+            accepted[fingerprint] = accepts(fingerprint)
+        if accepted[fingerprint]:
+            key = slot(stored.address.key) if slot else stored.address.key
+            by_entry.setdefault((fingerprint, key), []).append(stored)
     entries = list(by_entry.values())
     if slot:
-        newest: dict[tuple[str, str], list[Stored]] = {}
-        for entry in sorted(entries, key=lambda entry: max((s.published, s.address.key) for s in entry)):
-            newest[entry[0].address.fingerprint, slot(entry[0].address.key)] = entry
-        entries = list(newest.values())
+        for versions in entries:
+            versions.sort(key=lambda stored: stored.published, reverse=True)
     if sum(entry[0].size for entry in entries) <= budget:
         return Choice(entries, 0)
     entries.sort(key=lambda entry: max(max(s.published, uses.get(s.address, 0.0)) for s in entry), reverse=True)

@@ -76,7 +76,6 @@ class ToolSuite:
             assert self.tool.accepts(item.fingerprint, HOST)
             assert self.tool.witness(item.names) in item.names
             assert self.tool.folder(item.key) == item.folder
-            assert self.tool.slot(item.key)
 
     def test_moved_entry_still_names_its_old_place(self, tmp_path: Path) -> None:
         """Pack, unpack elsewhere, remove the original: all as it was, and no path of the original in it."""

@@ -8,7 +8,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 
 from ondol import words
 from ondol.errors import EntryRefused
@@ -79,9 +78,6 @@ class Shaped:
     def made_by(self, contents: Mapping[str, bytes]) -> str:
         del contents
         return ""
-
-    def slot(self, key: str) -> str:
-        return key
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
@@ -214,7 +210,6 @@ class Shaped:
         return name in (other, *(_join(above, partner.format(**match.groupdict())) for partner in shape.partners))
 
 
-@cache
 def host_code(host: Host) -> str:
     """The fingerprint of code for the processor at hand: built with `-march=native`, it dies by SIGILL elsewhere."""
     return f"{library(host)}-{identity.processor_features()}"

@@ -2,7 +2,7 @@
 would freeze the poorest one for ever.
 
 So an entry's key is the file's place and a digest of what it holds, every state of it is an entry of its own, and a
-room gets the newest: what one job added, the next one has.
+room gets the newest that is good: what one job added, the next one has.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import re
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
-from ondol.tools.api import CacheDir, Found, Refused
+from ondol.tools.api import CacheDir, Found, Refused, version_of
 from ondol.tools.shapes import Listing, Shape, Shaped
 
-_BETWEEN = "--at-"
 #: A key has at most 200 letters, and two places must never become one.
 _LONGEST = 150
 
@@ -29,7 +28,7 @@ class Snapshots(Shaped):
         return data
 
     def slot(self, key: str) -> str:
-        return key.rpartition(_BETWEEN)[0]
+        return version_of(key)
 
     def _file_unit(
         self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
@@ -46,4 +45,4 @@ class Snapshots(Shaped):
         except OSError as error:
             return Refused("unreadable", path, error.strerror or str(error))
         place = unit.key if len(unit.key) <= _LONGEST else hashlib.sha256(unit.key.encode()).hexdigest()
-        return unit._replace(key=f"{place}{_BETWEEN}{hashlib.sha256(essence).hexdigest()[:32]}")
+        return unit._replace(key=f"{place}@{hashlib.sha256(essence).hexdigest()[:32]}")

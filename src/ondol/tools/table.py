@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ondol.host import identity
 from ondol.light import Record
 
 #: How a cache can be shared, from the survey of the field.
@@ -45,10 +46,14 @@ class Row(Record):
     yields_to: tuple[str, ...] = ()
     #: Variables that change what the tool does with its cache, kept as they are and mentioned.
     keeps: tuple[str, ...] = ()
+    #: Python packages whose versions keep caches apart, by the names under which they are imported: a directory each.
+    apart: tuple[str, ...] = ()
     #: What its own key does not cover, so that our fingerprint must; for the reference page.
     fingerprint: str = "nothing: its own key covers all"
     #: What a user should know about how it is shared; for the reference page.
     note: str = ""
+    #: A directory below TMPDIR, with `{USER}`, that it uses whatever its variables say; in a room, a link to the cache.
+    below_tmp: str = ""
     #: Why a job gets it only by name, although its files could be shared; empty if it need not be asked for.
     risk: str = ""
     #: Variables that are set too where the job shares autotuning results (the setting `NAME-autotune`).
@@ -128,6 +133,28 @@ ROWS: tuple[Row, ...] = (
         fingerprint="kernels: architecture, C library; autotuning results: driver and device models too",
         note="An entry travels only if it is what its own manifest says. TileLang keeps autotuning results by itself, "
         "so they are shared unless tilelang.autotune is off.",
+    ),
+    Row(
+        "inductor",
+        "A",
+        "graphs and C++ kernels compiled by torch.compile",
+        "2.11 to 2.13",
+        {"TORCHINDUCTOR_CACHE_DIR": "{cache}"},
+        ("{TORCHINDUCTOR_CACHE_DIR}", "{TMP}/torchinductor_{USER}"),
+        yields_to=("TORCHINDUCTOR_CACHE_DIR",),
+        keeps=(
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+            "TORCHINDUCTOR_FX_GRAPH_CACHE",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE",
+        ),
+        fingerprint="what is made for the processor: its features, C library, compiler, ATEN_CPU_CAPABILITY; kernels "
+        "and headers also torch's version and place; the rest: nothing",
+        note="Travels: graphs (pickles that carry their Triton kernels), C++ kernels, tuning results, and precompiled "
+        "headers, 150 MB each, 20 MB packed: a job without one builds it first, even if everything else is a hit. "
+        "Stays: sources, locks, the benchmarks of max-autotune, what Dynamo remembers of shapes; and from an adopted "
+        "cache all that was made for a processor, because it does not say for which. A user without a name gets "
+        "LOGNAME=uid_<number>: torch before 2.13 fails without.",
+        below_tmp="torchinductor_{USER}",
     ),
     Row(
         "jax",
@@ -277,6 +304,56 @@ ROWS: tuple[Row, ...] = (
         "kernels stay where they are: a directory given as MIOPEN_CUSTOM_CACHE_DIR is not kept apart by version.",
     ),
     Row(
+        "torch-extensions",
+        "C",
+        "C++ and CUDA extensions that PyTorch builds when they are loaded",
+        "PyTorch 2.13",
+        {"TORCH_EXTENSIONS_DIR": "{cache}"},
+        ("{TORCH_EXTENSIONS_DIR}", "{CACHE_HOME}/torch_extensions"),
+        yields_to=("TORCH_EXTENSIONS_DIR",),
+        apart=("torch",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers, PyTorch's version",
+        note="Each Python and PyTorch version has a directory of its own, which PyTorch gives up when the variable is "
+        "set. Hits need the checkout and PyTorch at the same paths; sources given inline only PyTorch. A build that "
+        "was killed leaves a lock, for which PyTorch waits for ever: never in the store, and gone with the room.",
+    ),
+    Row(
+        "tvm-ffi",
+        "C",
+        "C++ and CUDA modules that TVM FFI builds when they are loaded",
+        "0.1.12",
+        {"TVM_FFI_CACHE_DIR": "{cache}"},
+        ("{TVM_FFI_CACHE_DIR}", "{HOME}/.cache/tvm-ffi"),
+        yields_to=("TVM_FFI_CACHE_DIR",),
+        apart=("tvm_ffi",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+    ),
+    Row(
+        "flashinfer",
+        "C",
+        "kernels that FlashInfer builds, and those that it downloads",
+        "0.6.18 and 0.7.2",
+        {"FLASHINFER_WORKSPACE_BASE": "{cache}"},
+        ("{FLASHINFER_WORKSPACE_BASE}/.cache/flashinfer", "{HOME}/.cache/flashinfer"),
+        yields_to=("FLASHINFER_WORKSPACE_BASE",),
+        keeps=("FLASHINFER_CUBIN_DIR",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+        note="Kernels of its CuTe DSL modules, autotuning results and modules that read downloaded headers through a "
+        "link stay in the room.",
+    ),
+    Row(
+        "vllm",
+        "C",
+        "models compiled by vLLM, and what it found out about model classes",
+        "August 2026, layout only",
+        {"VLLM_CACHE_ROOT": "{cache}"},
+        ("{VLLM_CACHE_ROOT}", "{CACHE_HOME}/vllm"),
+        yields_to=("VLLM_CACHE_ROOT",),
+        keeps=("VLLM_DISABLE_COMPILE_CACHE",),
+        fingerprint="processor and its features, C library",
+        note="DeepGEMM kernels, autotuning results and memory plans, which vLLM keeps there too, stay in the room.",
+    ),
+    Row(
         "ccache",
         "E",
         "C, C++ and CUDA objects",
@@ -371,6 +448,11 @@ def _without_variables(row: Row, cache_dir: str, *, asked: bool) -> Plan:
     return Plan(True, {}, f"{row.name}: no variable moves its cache; the one of this job is {cache_dir}")
 
 
+def below_tmp(row: Row, user: str) -> str:
+    """The name of its directory below TMPDIR for this user; what cannot be in a name is replaced as torch does it."""
+    return row.below_tmp.replace("{USER}", "".join("_" if letter in '\\/:*?"<>|' else letter for letter in user))
+
+
 def default_location(row: Row, env: Mapping[str, str]) -> str:
     """Where the tool's cache is without Ondol, as far as the environment tells; empty if it keeps none."""
     home = env.get("HOME") or os.path.expanduser("~")
@@ -378,7 +460,7 @@ def default_location(row: Row, env: Mapping[str, str]) -> str:
         "HOME": home,
         "CACHE_HOME": env.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
         "TMP": env.get("TMPDIR") or "/tmp",
-        "USER": env.get("USER") or env.get("LOGNAME") or _user(),
+        "USER": identity.user_name(env) or f"uid_{os.getuid()}",
     }
     for place in row.places:
         try:
@@ -387,12 +469,3 @@ def default_location(row: Row, env: Mapping[str, str]) -> str:
             continue  # names a variable that is not set
         return path
     return ""
-
-
-def _user() -> str:
-    import pwd  # asking the user database may cost a network: only where the environment says nothing
-
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())

@@ -147,9 +147,6 @@ class Triton:
             return fingerprint == tuned_here()
         return fingerprint == ANYWHERE or fingerprint.startswith(f"{library(host)}-")
 
-    def slot(self, key: str) -> str:
-        return key
-
 
 TOOL = Triton()
 

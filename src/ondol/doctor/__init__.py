@@ -1,0 +1,1 @@
+"""What is wrong with this machine and these directories, before a job finds out."""

@@ -1,0 +1,79 @@
+"""The run wing's sabotages, as a pytest plugin: `SABOTAGE` names the one that is done to this run and all it forks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ondol.fleet import agent, hygiene, journal, keeper, quarantine, verdict, wire, worker
+from ondol.host import proctree
+
+
+def no_deadline() -> None:
+    """Nobody looks at the clock."""
+    keeper.Keeper.overdue = lambda _self, _now: None
+
+
+def descendants_are_spared() -> None:
+    """What a worker leaves behind is nobody's business."""
+    proctree.become_subreaper = lambda: False
+    proctree.descendants = lambda _pid: []
+    agent.Agent._end_orphans = lambda _self: None
+
+
+def workers_outlive_the_controller() -> None:
+    """The agent goes when its controller has gone, and leaves its workers to themselves."""
+    proctree.die_with_parent = lambda *_: None
+    agent.Agent._end_everything = lambda _self: os._exit(0)
+
+
+def no_checksum() -> None:
+    """Any body is a message, as long as it is JSON."""
+    wire._checksum = lambda _data: 0
+
+
+def verdicts_are_not_journalled() -> None:
+    whole = journal.Journal.write
+    journal.Journal.write = lambda self, *events: whole(self, *[e for e in events if e["e"] != "verdict"])
+
+
+def nothing_is_judged() -> None:
+    """A failure in a dirty process is believed at once."""
+    verdict.JudgeRecord.spent = lambda _self, _policy: True
+
+
+def retried_where_it_crashed() -> None:
+    whole = verdict._again
+
+    def again(*arguments: object) -> object:
+        found = whole(*arguments)
+        return found and verdict.Again(frozenset(), found.why)
+
+    verdict._again = again
+
+
+def poison_is_not_looked_for() -> None:
+    worker.Worker._device_fault = lambda _self, _item: None
+
+
+def one_failure_condemns_a_device() -> None:
+    whole = quarantine.Ledger.attempt
+
+    def attempt(self: quarantine.Ledger, work: int, device: str, good: bool) -> list[tuple[str, str]]:
+        return whole(self, work, device, good) if good else self._condemn(device, "an item failed on it")
+
+    quarantine.Ledger.attempt = attempt
+
+
+def dirt_is_not_seen() -> None:
+    hygiene.compare = lambda *_, **__: []
+
+
+def a_lost_result_is_not_missed() -> None:
+    """The count is not checked against the plan."""
+    verdict.Tally.add = lambda self, final: self.counts.update({final.verdict: 1}) if final.verdict.bad else None
+
+
+def pytest_configure() -> None:
+    globals()[os.environ["SABOTAGE"]]()
+    Path(os.environ["SABOTAGED"]).touch()

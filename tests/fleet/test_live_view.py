@@ -1,0 +1,186 @@
+"""The live view on a real terminal: one line per device above the log, and not a letter of the log lost."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyte
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ondol.report import terminal_window
+from ondol.report.terminal_window import Window
+
+COLUMNS, ROWS = 90, 24
+#: Of the small terminal: an odd width, so that wide letters do not fill a row.
+WIDE, HIGH = 41, 12
+
+
+class Terminal:
+    """A terminal of this size with a program in it; `screen` is what a person sees, `history` what has scrolled away."""
+
+    def __init__(self, command: list[str], **how: object) -> None:
+        self.screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10000, ratio=0.5)
+        self._stream = pyte.ByteStream(self.screen)
+        self._controller, terminal = pty.openpty()
+        termios.tcsetwinsize(terminal, (ROWS, COLUMNS)) if hasattr(termios, "tcsetwinsize") else _set_size(terminal)
+        self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, **how)
+        os.close(terminal)
+
+    def until(self, seen: Callable[[list[str]], bool]) -> list[str]:
+        """Feeds the screen until it looks like that; fails if the program ends before."""
+        limit = time.monotonic() + 60
+        while not seen(self.lines()):
+            assert time.monotonic() < limit, "\n".join(self.lines())
+            assert self._feed(), "it never looked like that:\n" + "\n".join(self.lines())
+        return self.lines()
+
+    def end(self) -> list[str]:
+        """Everything, scrolled away or not, after the program has ended."""
+        while self._feed():
+            pass
+        assert self.process.wait(timeout=60) is not None
+        gone = ["".join(row[x].data for x in range(COLUMNS)).rstrip() for row in self.screen.history.top]
+        return [*gone, *self.lines()]
+
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.screen.display]
+
+    def _feed(self) -> bool:
+        if not select.select([self._controller], [], [], 60)[0]:
+            return False
+        try:
+            data = os.read(self._controller, 65536)
+        except OSError:
+            return False
+        self._stream.feed(data)
+        return bool(data)
+
+
+def _set_size(terminal: int) -> None:
+    import fcntl
+    import struct
+
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+
+
+def start(suite, *arguments: str) -> Terminal:
+    command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", "--ondol-journal=j.jsonl", *arguments]
+    # The size is the terminal's own: variables would overrule it.
+    left_out = ("CI", "COLUMNS", "LINES")
+    environment = {name: value for name, value in suite.environment().items() if name not in left_out}
+    return Terminal(command, cwd=suite.path, env={**environment, "TERM": "xterm"})
+
+
+def place(lines: list[str], pattern: str) -> int:
+    return next((number for number, line in enumerate(lines) if re.search(pattern, line)), -1)
+
+
+WAITING = """
+    import os, pytest, select
+    @pytest.mark.parametrize("n", range(30))
+    def test_quick(n): pass
+    def test_waits_for_us():
+        gate = os.open("gate", os.O_RDONLY)
+        assert os.read(gate, 1) == b"x"
+"""
+
+
+def test_the_view_hides_the_log_or_stands_below_it(suite) -> None:
+    suite.write(test_l=WAITING)
+    os.mkfifo(suite.path / "gate")
+    terminal = start(suite, "-v")
+    lines = terminal.until(
+        lambda lines: (
+            place(lines, r"cpu\d.*done +[\d.]+ s  test_l.py::test_waits_for_us") >= 0
+            and place(lines, "30 of 31 done") >= 0
+            and place(lines, r"test_quick\[\d+\] PASSED") >= 0
+        )
+    )
+    view = [place(lines, r"^ +cpu0  #\d"), place(lines, r"^ +cpu1  #\d"), place(lines, "30 of 31 done")]
+    assert view == list(range(view[0], view[0] + 3))
+    assert re.search(r"PASSED", lines[view[-1] + 1]), "the log goes on below the view"
+    _open_gate(suite.path)
+    log = terminal.end()
+    assert terminal.process.returncode == 0
+    assert [line for line in log if "#1" in line or "of 31 done" in line] == [], "the view is gone at the end"
+    passed = [line for line in log if "PASSED" in line]
+    assert len(passed) == len(set(passed)) == 31, "every line of the log once"
+
+
+def _open_gate(path: Path) -> None:
+    with open(path / "gate", "wb") as gate:
+        gate.write(b"x")
+
+
+def test_interrupted_run_keeps_the_view_on_the_terminal(suite) -> None:
+    suite.write(test_l=WAITING)
+    os.mkfifo(suite.path / "gate")
+    terminal = start(suite)
+    terminal.until(lambda lines: place(lines, "30 of 31 done") >= 0)
+    terminal.process.send_signal(signal.SIGINT)
+    log = terminal.end()
+    assert terminal.process.returncode == 2
+    assert place(log, "of 31 done$") == -1
+    assert place(log, "KeyboardInterrupt") >= 0
+
+
+def test_a_pipe_or_ci_gets_escape_codes(suite) -> None:
+    suite.write(test_l="def test_one(): pass\n")
+    assert "\x1b[J" not in suite.pytest().output
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        self.text += text.replace("\n", "\r\n")
+
+    def flush(self) -> None:
+        pass
+
+
+_TEXT = st.one_of(
+    st.text(st.sampled_from("ab\n .\x1b"), max_size=40).map(lambda text: text.replace("\x1b", "\x1b[32m")),
+    st.text(st.sampled_from("a한"), min_size=30, max_size=130),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(_TEXT, st.integers(0, 30)), max_size=30))
+def test_a_line_of_the_log_is_lost_or_shown_twice(steps: list[str | int]) -> None:
+    """Any text in any pieces, drawn at any moment with any number of devices: at the end the log reads as without us."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal_window.shutil, "get_terminal_size", lambda: os.terminal_size((WIDE, HIGH)))
+        plain, ours = _Recorder(), _Recorder()
+        window = Window(ours)
+        for step in steps:
+            if isinstance(step, int):
+                window.draw([f"device {n}" for n in range(step)] + ["0 of 9"])
+            else:
+                window.write(step)
+                plain.write(step)
+        window.close()
+    assert _seen(ours.text) == _seen(plain.text)
+
+
+def _seen(text: str) -> list[str]:
+    screen = pyte.HistoryScreen(WIDE, HIGH, history=10000, ratio=0.5)
+    pyte.Stream(screen).feed(text)
+    gone = ["".join(row[x].data for x in range(WIDE)).rstrip() for row in screen.history.top]
+    lines = [*gone, *(line.rstrip() for line in screen.display)]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

@@ -1,0 +1,65 @@
+"""Each guard of the run wing is taken away on purpose, and the test that stands for it turns red."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import breaking
+import pytest
+import test_judging
+import test_kills
+import test_misbehaviour
+import test_parity
+import test_wire
+
+from ondol.fleet import wire
+
+pytestmark = pytest.mark.fault
+
+#: What is taken away, and the test that must notice.
+CASES: dict[Callable[[], None], Callable[..., None]] = {
+    breaking.no_deadline: test_misbehaviour.test_a_teardown_that_hangs_has_a_deadline_of_its_own,
+    breaking.descendants_are_spared: test_misbehaviour.test_what_a_dead_worker_left_is_ended_before_the_next_item_runs,
+    breaking.workers_outlive_the_controller: test_kills.test_a_killed_pytest_without_a_front_leaves_its_workers_behind,
+    breaking.verdicts_are_not_journalled: test_judging.test_a_crash_is_tried_again_on_another_device_and_stays_visible,
+    breaking.nothing_is_judged: test_judging.test_a_failure_that_needs_a_dirty_process_is_flaky_and_named,
+    breaking.retried_where_it_crashed: test_judging.test_a_crash_is_tried_again_on_another_device_and_stays_visible,
+    breaking.poison_is_not_looked_for: test_judging.test_poison_is_found_although_the_item_passed,
+    breaking.one_failure_condemns_a_device: test_judging.test_one_deterministic_failure_burns_no_device,
+    breaking.dirt_is_not_seen: test_judging.test_every_kind_of_dirt_is_named_against_the_item_that_made_it,
+    breaking.a_lost_result_is_not_missed: test_parity.test_stopping_at_the_first_failure_leaves_the_rest_not_run,
+}
+
+
+@pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
+def test_a_guard_is_gone_and_its_test_stays_green(suite, sabotage: Callable[[], None]) -> None:
+    done = suite.path / "sabotaged"
+    suite.patience = 10.0
+    suite.variables = {
+        "SABOTAGE": sabotage.__name__,
+        "SABOTAGED": str(done),
+        "PYTEST_ADDOPTS": "-p breaking",
+        "PYTHONPATH": os.pathsep.join(
+            [str(suite.path), os.path.dirname(breaking.__file__), os.environ.get("PYTHONPATH", "")]
+        ),
+    }
+    try:
+        with pytest.raises((AssertionError, subprocess.TimeoutExpired)):
+            CASES[sabotage](suite)
+    finally:
+        suite.end()
+        for pid in suite.survivors():
+            os.kill(pid, signal.SIGKILL)
+    assert done.exists(), "nothing was broken: the test is red for another reason"
+
+
+def test_the_wires_checksum_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_checksum", wire._checksum)  # put back at the end
+    breaking.no_checksum()
+    with pytest.raises((AssertionError, ValueError)):
+        test_wire.test_a_frame_that_was_written_into_is_skipped_and_the_next_one_found()
+    with pytest.raises(AssertionError):
+        test_wire.test_a_length_that_was_written_into_holds_up_all_that_follows(b"\x00\x00\x00\x01")
