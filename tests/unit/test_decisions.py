@@ -116,6 +116,21 @@ def test_what_cannot_work_here_is_not_filled() -> None:
     assert [entry[0].address.key for entry in choice.wanted] == [key_of(2)]
 
 
+def test_two_states_of_one_thing_are_filled() -> None:
+    """Files of both would be mixed; the newest is wanted, whatever the order, and others are not touched by it."""
+    index = [stored(n, published=float(time)) for n, time in ((1, 5), (2, 9), (3, 7), (4, 1))]
+    rivals = {key_of(1): "a", key_of(2): "a", key_of(3): "a", key_of(4): "b"}
+    for order in (index, index[::-1]):
+        choice = select.select(order, lambda _: True, {}, 100, rivals.__getitem__)
+        assert {entry[0].address.key for entry in choice.wanted} == {key_of(2), key_of(4)}
+
+
+def test_one_key_for_two_pythons_competes() -> None:
+    """Different fingerprints under one key lie side by side: helpers of two Pythons."""
+    index = [stored(1, fingerprint="x86_64-glibc-cpython-311"), stored(1, fingerprint="x86_64-glibc-cpython-312")]
+    assert len(select.select(index, lambda _: True, {}, 100, lambda key: key).wanted) == 2
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.floats(0, 1000)), max_size=30),
     st.integers(0, 500),

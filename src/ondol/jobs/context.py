@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ondol.config import Settings
+from ondol.config import BY_NAME, Settings
 from ondol.events import JobReport
 from ondol.host import bounded, identity
 from ondol.jobs.store_location import location
 from ondol.light import Any
 from ondol.room.room import Room
-from ondol.tools.api import CacheDir
+from ondol.tools.api import TUNED, CacheDir
 from ondol.tools.table import Row
 from ondol.trust import ci, policy
 
@@ -44,6 +44,30 @@ class Context:
         #: False once the store has failed us: it is left alone for the rest of the job.
         self.store_works = True
         self._progress = progress
+
+    @property
+    def measures(self) -> bool:
+        """A performance job: what it picks must come from its own measurements."""
+        return self.settings.frozen or self.settings.require_warm
+
+    def shares_tuning(self, tool: Row) -> bool:
+        """Whether this job takes and gives the tool's autotuning results. Off: the tool is as in a fresh checkout."""
+        name = f"{tool.name}-autotune"
+        return not self.measures and (name not in BY_NAME or bool(self.settings.value(name)))
+
+    def asked_for_tuning(self, tool: Row) -> bool:
+        """Whether the user switched it on, so that an answer is due where it is not done."""
+        name = f"{tool.name}-autotune"
+        return name in BY_NAME and self.settings.origin(name) != "default" and bool(self.settings.value(name))
+
+    def takes(self, tool: Row, fingerprint: str) -> bool:
+        """Whether entries of this fingerprint are this job's business at all, to fill and to publish."""
+        return not fingerprint.startswith(TUNED) or self.shares_tuning(tool)
+
+    def may_publish(self, status: int) -> policy.Decision:
+        """Whether what is new may be given to others, if the command ends like this."""
+        settings, frozen = self.settings, self.settings.frozen
+        return policy.may_publish(settings.publish, self.event, self.scopes.write, frozen=frozen, status=status)
 
     def set(self, variables: Mapping[str, str]) -> None:
         self.env |= variables

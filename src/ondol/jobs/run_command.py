@@ -124,11 +124,13 @@ class Job:
 
 def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
     """(the names that the user gave, the tools)"""
-    if settings.tools == ["auto"]:
-        return set(), registry.unasked()
-    if settings.tools == ["none"]:
+    names = settings.tools
+    if names == ["none"]:
         return set(), []
-    return set(settings.tools), registry.choose(settings.tools)
+    rows = {row.name: row for row in registry.choose(names)}
+    if registry.AUTO in names:
+        rows = {row.name: row for row in registry.switched_on(settings.value)} | rows
+    return set(names) - {registry.AUTO}, list(rows.values())
 
 
 class _signals_raise:  # noqa: N801 - reads as a phrase: `with _signals_raise():`

@@ -18,12 +18,30 @@ from ondol.tools.table import Row
 
 #: For entries that depend on nothing but what their own key covers.
 ANYWHERE = "any"
+#: Begins the fingerprint of a choice that was measured (autotuning). It holds for one driver and one kind of device,
+#: and it fixes what is chosen: a job takes and gives such entries only if it wants them, a performance job never.
+TUNED = "tuned-"
 MAX_FILE_BYTES = 1 << 30
 MAX_DEPTH = 8
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
+
+
+def tuned_here() -> str:
+    """The fingerprint of a choice that was measured on this machine; empty where driver or devices cannot be named."""
+    from ondol.host import accelerator  # looks for text in files: only for a job that has such entries
+
+    name = accelerator.here().name
+    return TUNED + name if name else ""
+
+
+def driver_here() -> str:
+    """The fingerprint of what this machine's GPU driver made for itself; empty where it cannot be named."""
+    from ondol.host import accelerator
+
+    return accelerator.here().driver
 
 
 class Found(Record):
@@ -145,14 +163,18 @@ class Tool(Protocol):
         """Whether entries of this fingerprint can work here."""
 
 
-class SettlingTool(Tool, Protocol):
-    """A tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times.
+class VersionedTool(Tool, Protocol):
+    """A tool of whose entries some cannot lie in one cache together: versions of one build, states of one file.
 
-    Its keys end in `@` and a digest of what an entry was made from, where one directory may hold several versions.
+    Their keys end in `@` and a digest of what an entry was made from or holds; see `version_of`.
     """
 
     def slot(self, key: str) -> str:
         """What entries compete for: those with one slot take turns, the newest first, until one fits."""
+
+
+class SettlingTool(VersionedTool, Protocol):
+    """A tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times."""
 
     def settle(self, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
         """All files of an entry at once, instead of one `attach` for each, in the absolute directory `folder`.
