@@ -21,7 +21,7 @@ FILES = ("ondol.toml", "pyproject.toml")
 
 class Option(Record):
     name: str
-    #: text, name, flag, list, size, duration, uids, or choice
+    #: text, name, flag, list, count, size, duration, uids, or choice
     kind: str
     default: Any
     help: str
@@ -57,6 +57,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("fill-max", "size", 256 << 20, "how many packed bytes to fill, the most recently useful first", "SIZE"),
     Option("store-timeout", "duration", 120.0, "give up on a slow store after this long, and run without it", "TIME"),
     Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS"),
+    Option("retries", "count", 0, "run the command again, so often, if it failed of a fault in a cache", "N"),
     Option(
         "triton-autotune",
         "flag",
@@ -102,6 +103,7 @@ class Settings:
     fill_max: int
     store_timeout: float
     trust: list[int]
+    retries: int
     triton_autotune: bool
     tilelang_autotune: bool
     helion_autotune: bool
@@ -176,6 +178,7 @@ def _convert(option: Option, raw: Any, origin: str) -> Value:
             "duration": "a time such as 90s or 15m",
             "uids": "numbers such as 1000,1001",
             "list": "names, separated by commas",
+            "count": "a number such as 1",
             "text": "a text",
             "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
@@ -216,6 +219,13 @@ def _uids(_: Option, raw: Any) -> list[int]:
     return numbers
 
 
+def _count(_: Option, raw: Any) -> int:
+    number = int(raw) if isinstance(raw, str) else raw
+    if type(number) is not int or number < 0:
+        raise ValueError
+    return number
+
+
 def _size(_: Option, raw: Any) -> int:
     return raw if type(raw) is int else words.parse_size(raw)
 
@@ -237,6 +247,7 @@ _CONVERTERS: dict[str, Callable[[Option, Any], Any]] = {
     "choice": _choice,
     "list": _list,
     "uids": _uids,
+    "count": _count,
     "size": _size,
     "duration": _duration,
 }

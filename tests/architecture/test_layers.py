@@ -42,7 +42,9 @@ PURE = [
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",
+    "heal/holder.py",
     "heal/match.py",
+    "heal/msgpack.py",
     "heal/needle.py",
     "heal/noise.py",
     "doctor/explain.py",
@@ -111,6 +113,8 @@ def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:
             continue
         others = {name for name in imports_of(path) if name.startswith("tools.") and name.split(".")[1] not in shared}
         assert not others, f"{path.name} imports {others}: shared code belongs in tools/api.py or tools/shapes.py"
+    for name, other in (("uv", "heal.pip"), ("pip", "heal.uv")):
+        assert not [one for one in imports_of(SRC / "heal" / f"{name}.py") if one.startswith(other)]
 
 
 @pytest.mark.parametrize("path", [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.name))

@@ -219,6 +219,26 @@ def fresh_client(said, known):
     said["clients"] = known_clients()
 
 
+def guards(said):
+    """Guarded commands of two users on three clients, on one cache; and the lease, for servers that have no locks."""
+    for folder in ("/srv/guarded", "/tmp/markers"):
+        os.mkdir(folder)
+        os.chmod(folder, 0o777)
+    alone = [*PYTHON, os.path.join(HERE, "alone.py"), "/tmp/markers/guarded"]
+    worker = [*PYTHON, os.path.join(HERE, "lease_worker.py")]
+    running, leases = [], []
+    for client in NUMBERS:
+        for uid in (ALICE, BOB):
+            report = f"/tmp/markers/{client}-{uid}"
+            options = ["--cache", f"/mnt/{client}/guarded/cache", "--json", report, "--wait", "60s"]
+            running.append((report, ondol("guard", *options, "--", *alone, uid=uid)))
+    said["guards"] = [{**finish(process), "report": json.load(open(report))} for report, process in running]
+    for client in NUMBERS:
+        arguments = [f"/mnt/{client}/guarded/lease", "/tmp/markers/leased", "4", f"{random.random()}"]
+        leases.append(start([*worker, *arguments], ALICE))
+    said["leases"] = [finish(process) for process in leases]
+
+
 def server_stops(said, known):
     """One job starts without a server; another has been filled when the server goes, and publishes into nothing."""
     os.mkfifo("/tmp/gate")
@@ -270,6 +290,7 @@ def main(answer):
     step(odd_jobs, known)
     step(examinations, known)
     step(fresh_client, known)
+    step(guards)
     step(server_stops, known)
     step(cleaning, known)
     with open("/proc/uptime") as file:

@@ -118,6 +118,23 @@ def test_room_on_nfs_while_tmp_works(said: Any) -> None:
     assert job["left"] == []
 
 
+def test_guards_on_two_clients_are_inside_at_once(said: Any) -> None:
+    """A lock on the directory holds on one client only; the lock file beside it, on all of them."""
+    assert [(guard["status"], guard["stdout"]) for guard in said["guards"]] == [(0, "alone\n")] * 6, said["guards"]
+    for guard in said["guards"]:
+        directory, file = guard["report"]["lock"]["standing"].split(", ")
+        assert directory.startswith("flock on /mnt/")
+        assert directory.endswith("/guarded/cache")
+        assert file.startswith("flock on /mnt/")
+        assert file.endswith("/guarded/.cache.ondol-lock")
+
+
+def test_lease_on_nfs_lets_two_in(said: Any) -> None:
+    for lease in said["leases"]:
+        assert lease["status"] in (0, -9), lease
+        assert set(lease["stdout"].split()) == {"ok"}, (said["seed"], lease)
+
+
 def of(examination: dict[str, Any]) -> list[tuple[str, str]]:
     assert examination["told"], examination
     return [(finding["check"], finding["severity"]) for finding in examination["told"]["findings"]]

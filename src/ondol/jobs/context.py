@@ -84,6 +84,9 @@ class Context:
     def progress(self, what: str) -> bounded.Progress:
         return lambda done, total: self._progress(what, done, total)
 
+    def healing_progress(self, what: str, done: int, total: int) -> None:
+        self._progress(what, done, total)
+
     def no_more_progress(self) -> None:
         """Also for work that was cut off: nothing of ours may stand on the terminal when the command starts."""
         self._progress("", 1, 1)

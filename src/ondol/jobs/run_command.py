@@ -99,9 +99,17 @@ class Job:
                 self.report.remarks.append(ended.not_started)
 
         if self._runner is None:
-            command.run(self._argv, self._context.env, on_end, self._context.through)
+            self._start(on_end)
         else:
             on_end(command.Ended(self._runner(self._context.env, self._context.through)))
+
+    def _start(self, on_end: Callable[[command.Ended], None]) -> None:
+        if self._settings.retries:
+            from ondol.jobs import retrying  # only who asks for it pays for it
+
+            retrying.run(self._context, self._argv, on_end)
+        else:
+            command.run(self._argv, self._context.env, on_end, through=self._context.through)
 
     def _final_status(self, status: int) -> int:
         if status == 0 and self._settings.require_warm and self.report.compiled():

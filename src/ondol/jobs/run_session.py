@@ -26,6 +26,7 @@ from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
 from ondol.fleet.plan import Plan, make_plan
 from ondol.fleet.verdict import Final, Policy, Verdict
+from ondol.jobs.item_caches import ItemCaches
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
 from ondol.room import room
@@ -77,6 +78,7 @@ def settings_of(config: pytest.Config, fleet: Fleet) -> Settings:
         careful=careful,
         probe=_probe_command(config, fleet),
         probe_timeout=option(config, "probe-timeout"),
+        caches=ItemCaches(os.environ),
     )
 
 
