@@ -20,11 +20,12 @@ from programs import nfs_image
 PURPOSE = {
     "strace": "kills and errors at chosen system calls",
     "e2fsprogs": "power-loss images",
-    "g++": "extensions that PyTorch and TVM FFI build",
+    "g++": "torch.compile on the processor; extensions that PyTorch and TVM FFI build",
     "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
     "acl": "the commands that ondol doctor prints for access control lists",
     "ccache": "compiled objects behind a shared directory",
+    "openssl": "torch.compile on the processor, which hashes headers with it",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
 #: What Debian asks before it starts a service that it has just installed.
@@ -35,11 +36,12 @@ def missing() -> list[str]:
     there = {
         "strace": shutil.which("strace"),
         "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
-        "g++": shutil.which("c++"),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
         "acl": shutil.which("setfacl"),
         "ccache": shutil.which("ccache"),
+        "g++": shutil.which("g++"),
+        "openssl": shutil.which("openssl"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]

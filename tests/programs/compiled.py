@@ -11,12 +11,13 @@ from pathlib import Path
 
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 
 def built() -> set[tuple[str, int]]:
     """Libraries and headers where Inductor looks for them, each with its inode: one that is made again is another."""
-    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-    found = [*cache.glob("??/*.so"), *cache.glob("precompiled_headers/*.gch")]
+    cache, headers = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]), Path(default_cache_dir()) / "precompiled_headers"
+    found = [*cache.glob("??/*.so"), *headers.glob("*.gch")]
     return {(path.name, path.stat().st_ino) for path in found}
 
 

@@ -241,7 +241,7 @@ def _graph(cache: CacheDir, origin: _Origin, path: str) -> Found | Refused:
     # Not of a function: its time is that of its graphs.
     seconds = (pickled.field(data, "_time_taken_ns", "int", 0) or 0) / 1e9 if key.startswith("f") else 0.0
     kernel = _KERNEL.search(data)
-    title = kernel.group().decode() if kernel else f"{'graph' if key.startswith('f') else 'function'} {key[1:9]}"
+    title = kernel.group().decode()[:80] if kernel else f"{'graph' if key.startswith('f') else 'function'} {key[1:9]}"
     return Found(key, mark, "", (path,), title, seconds if 0 < seconds < _LONGEST_COMPILE else 0.0)
 
 
