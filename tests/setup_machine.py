@@ -24,6 +24,7 @@ PURPOSE = {
     "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
     "ccache": "compiled objects behind a shared directory",
+    "acl": "the commands that ondol doctor prints for access control lists",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
 #: What Debian asks before it starts a service that it has just installed.
@@ -38,6 +39,7 @@ def missing() -> list[str]:
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
         "ccache": shutil.which("ccache"),
+        "acl": shutil.which("setfacl"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]

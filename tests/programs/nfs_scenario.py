@@ -194,6 +194,20 @@ def odd_jobs(said, known):
     said["tmpdir_on_nfs"]["left"] = os.listdir("/srv/scratch")
 
 
+def examinations(said, known):
+    """`ondol doctor` on the store, for a user and for root, and on a cache that tools would write into directly."""
+    os.mkdir("/srv/scratch/cache")
+    os.chown("/srv/scratch/cache", BOB, BOB)
+    before = on_server("lanes/*") + on_server()
+    # The machine's disk is small, and that is no news.
+    user = ondol("doctor", store("one"), "--trust", str(ALICE), "--skip", "space", "--json", uid=BOB)
+    root = ondol("doctor", store("two"), "--only", "publishing", "--json", uid=0)
+    cache = ondol("doctor", "/mnt/two/scratch/cache", "--skip", "space", "--json", uid=BOB)
+    said["doctor"] = {"store": finish(user), "as root": finish(root), "cache": finish(cache)}
+    said["doctor"]["changed"] = sorted(set(on_server("lanes/*") + on_server()) ^ set(before))
+    said["doctor"]["left"] = os.listdir("/srv/scratch/cache")
+
+
 def fresh_client(said, known):
     """A client that has never looked has nothing remembered: what it sees is what is there."""
     mount("three")
@@ -215,6 +229,7 @@ def server_stops(said, known):
     with open("/tmp/gate", "w") as gate:  # opens when the command reads: the job has been filled and has compiled
         server_down()
         without = start_job("one", compile_and_fail, ALICE, "--store-timeout", "5s")
+        said["doctor"]["no server"] = finish(ondol("doctor", store("one"), "--timeout", "5s", "--json"))
         gate.write("\n")
     said["server_went_meanwhile"], said["no_server"] = finish(caught), finish(without)
     server_up()
@@ -253,6 +268,7 @@ def main(answer):
     known = step(people_and_clients)
     known = step(storms, known)
     step(odd_jobs, known)
+    step(examinations, known)
     step(fresh_client, known)
     step(server_stops, known)
     step(cleaning, known)
