@@ -15,7 +15,7 @@ import pytest
 
 from making import elf
 from ondol.errors import EntryRefused
-from ondol.host import identity
+from ondol.host import accelerator, identity
 from ondol.host.identity import Host
 from ondol.testing.tool_suite import HOST, ToolSuite, entries, scan
 from ondol.tools.inductor import Inductor, native_code
@@ -34,6 +34,12 @@ def torch(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     write(torch / "version.py", b"__version__ = '2.13.0'")
     monkeypatch.setenv(TORCH, str(torch))
     return torch
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device that tuning results were measured on."""
+    monkeypatch.setattr(accelerator, "here", lambda: accelerator.Accelerators("nvidia-580.159.04", ("NVIDIA H200",)))
 
 
 def name_of(content: bytes) -> str:
@@ -150,6 +156,15 @@ def test_torn_tuning_result_travels(tmp_path: Path) -> None:
         entries(INDUCTOR, tmp_path)
 
 
+def test_tuning_result_is_used_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_best_config(tmp_path)
+    ((found,), _) = scan(INDUCTOR, tmp_path)
+    assert INDUCTOR.accepts(found.fingerprint, HOST)
+    other = accelerator.Accelerators("nvidia-580.159.04", ("NVIDIA L4",))
+    monkeypatch.setattr(accelerator, "here", lambda: other)
+    assert not INDUCTOR.accepts(found.fingerprint, HOST)
+
+
 def test_same_graph_compiled_by_many_jobs_is_many_entries(tmp_path: Path) -> None:
     """Its content holds times and paths, so its name is never twice the same; its key and guards are."""
     for cache in ("one", "two"):
@@ -253,8 +268,8 @@ def test_adopted_cache_is_believed_to_be_of_this_processor(tmp_path: Path) -> No
     TestInductor().make_cache(tmp_path)
     found, refused = scan(INDUCTOR, tmp_path, ours=False)
     assert {item.fingerprint for item in found} == {"any"}
-    assert len(found) == 3
-    assert {item.why for item in refused} == {"made for a processor that it does not name"}
+    assert len(found) == 2
+    assert {item.why for item in refused} == {"made for a processor or device that it does not name"}
 
 
 def test_graph_that_includes_from_its_old_place_travels(tmp_path: Path) -> None:

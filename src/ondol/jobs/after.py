@@ -46,7 +46,6 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
     filled = job.filled.get(tool.name, [])
     cache = job.cache(tool)
     if not filled and _is_empty(cache.path):
-        job.report.update(tool.name, used=0)
         return [], []
     from ondol.room import harvest
 

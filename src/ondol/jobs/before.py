@@ -62,7 +62,8 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     for tool in tools:
         place = fixed.get(tool.name) or job.open_room().cache_dir(tool.name)
         plan = table.plan(tool, job.env, place, asked=tool.name in asked, wish=_wish(job, tool))
-        job.report.update(tool.name, managed=plan.managed and tool not in job.cold)
+        managed = plan.managed and tool not in job.cold
+        job.report.update(tool.name, managed=managed, used=0 if managed else None)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
         # Making and removing a directory for each tool that a job never uses would cost more than all else that we do:

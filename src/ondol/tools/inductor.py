@@ -42,7 +42,7 @@ from ondol.errors import EntryRefused
 from ondol.host import files, identity
 from ondol.host.identity import Host
 from ondol.tools import pickled, shapes
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused
+from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, tuned_here
 from ondol.tools.table import BY_NAME
 
 _GRAPHS = ("fxgraph", "aotautograd")
@@ -128,6 +128,8 @@ class Inductor:
     def accepts(self, fingerprint: str, host: Host) -> bool:
         if fingerprint == ANYWHERE:
             return True
+        if fingerprint.startswith(TUNED):
+            return fingerprint == tuned_here()
         native = native_code(host)
         rest = fingerprint.removeprefix(native)
         torch = rest[rest.find("@") :].replace("@", "/") if "@" in rest else ""
@@ -176,7 +178,8 @@ class _Origin:
     def of_code(self, path: str) -> str:
         """Empty if it is not known. Raises `OSError` if the file cannot be read."""
         if path.endswith(".best_config"):
-            return ANYWHERE
+            # Its key knows the architecture; what is fastest depends on the model and the driver as well.
+            return tuned_here() if self._cache.ours else ""
         if not self._native or not path.endswith((".main.so", ".gch")):
             return self._native
         torch = self._torch(path)
@@ -197,7 +200,7 @@ class _Origin:
 
 
 def _of_unknown_origin(cache: CacheDir, path: str) -> Refused:
-    why = "names no torch that is still there" if cache.ours else "made for a processor that it does not name"
+    why = "names no torch that is still there" if cache.ours else "made for a processor or device that it does not name"
     return Refused("unknown", path, why)
 
 
