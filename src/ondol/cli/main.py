@@ -13,6 +13,7 @@ COMMANDS = {
     "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown"),
     "store": ("ondol.cli.store", "make, look at, check and clean a store; adopt an existing cache"),
     "tools": ("ondol.cli.tools", "which tools' caches Ondol understands, and where they are now"),
+    "node": ("ondol.cli.node", "what an engine starts on a node; not for people"),
     "config": ("ondol.cli.config", "every setting, its value and where it came from"),
 }
 _OVERVIEW = """usage: ondol COMMAND …

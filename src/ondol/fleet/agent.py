@@ -35,6 +35,9 @@ class Rules:
     tmpdir: str
     hygiene: str = "report"
     recycle_after: int = 0
+    #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
+    #: tells the controller, and the agent stays to report what ends.
+    term_is_notice: bool = False
 
 
 @dataclass
@@ -66,6 +69,7 @@ class Agent:
         self.probes: list[Probe] = []
         self.leaving = False
         self.interrupting = False
+        self.noticed = False
         self._outbox = bytearray()
         self._token = control._token
         self._selector = selectors.DefaultSelector()
@@ -166,6 +170,9 @@ class Agent:
             os._exit(1)
 
     def _on_term(self, *_: object) -> None:
+        if self.rules.term_is_notice:
+            self.noticed = True
+            return
         self._end_everything()
         os._exit(1)
 
@@ -239,7 +246,7 @@ class Agent:
 
     def _launch(self, berth: Berth) -> Keeper:
         berth.generation += 1
-        name = f"{berth.name.replace(':', '-')}-{berth.generation}"
+        name = f"{berth.name.replace(':', '-').replace('/', '-')}-{berth.generation}"
         tmpdir = os.path.join(self.rules.tmpdir, name)
         os.makedirs(tmpdir, mode=0o700, exist_ok=True)
         place = Place(name, berth.name, berth.generation, berth.env, tmpdir, berth.devices, self.rules.hygiene)
@@ -390,6 +397,8 @@ class Agent:
         if keeper.current is not None:
             ladder = keeper.ladder
             kind = ladder.kind if ladder else "crashed"
+            if self.noticed and not ladder and status == signal.SIGTERM:
+                kind = "device-lost"  # it died of the notice, not of itself
             if self.interrupting:
                 kind = "interrupted"
             reason = ladder.reason if ladder else how
