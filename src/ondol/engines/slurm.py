@@ -59,6 +59,7 @@ class SlurmEngine:
                     f"--engine slurm: there is no {program} on PATH",
                     hint="run this where Slurm's commands are: a login node, or inside a job",
                 )
+        _words("srun", self.step)
         if self.ask_for:
             self._allocate()
             return
@@ -75,9 +76,9 @@ class SlurmEngine:
             raise UsageError(f"--engine slurm: scontrol cannot say which nodes {names!r} are")
 
     def _allocate(self) -> None:
-        words = shlex.split(self.ask_for)
         self._salloc = subprocess.Popen(
-            ["salloc", "--job-name=ondol", *words, "/bin/sh", "-c", _HOLDER],
+            # The loss of one node is the loss of one node.
+            ["salloc", "--job-name=ondol", "--no-kill", *_words("slurm", self.ask_for), "/bin/sh", "-c", _HOLDER],
             env=self._clean(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -141,7 +142,7 @@ class SlurmEngine:
             "--mem=0",
             "--cpu-bind=none",
             "--job-name=ondol-agent",
-            *shlex.split(self.step),
+            *_words("srun", self.step),
             *self.agent,
         ]
 
@@ -222,6 +223,13 @@ class SlurmEngine:
         except (OSError, subprocess.TimeoutExpired):
             return ""
         return done.stdout if done.returncode == 0 else ""
+
+
+def _words(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--{option}: {text!r} cannot be split into words", because=str(error))
 
 
 def parse_left(text: str) -> float | None:

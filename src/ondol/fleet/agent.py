@@ -267,7 +267,7 @@ class Agent:
 
     def _pump(self, berth: Berth) -> None:
         """Give the berth's worker its next item, or make a worker first."""
-        if not berth.queue or berth.lost or berth.retiring or berth.held:
+        if not berth.queue or berth.lost or berth.retiring or berth.held or self.noticed:
             return
         if berth.worker is None:
             berth.worker, berth.standby = berth.standby, None
