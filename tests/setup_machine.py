@@ -22,8 +22,14 @@ PURPOSE = {
     "e2fsprogs": "power-loss images",
     "python3-dev": "Triton's helper library",
     "git": "provenance of entries",
+    "slurm-wlm": "a real Slurm of three nodes",
+    "slurm-client": "a real Slurm of three nodes",
+    "munge": "a real Slurm of three nodes",
+    "openssh-server": "nodes that are reached by ssh",
+    "openssh-client": "nodes that are reached by ssh",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
+_SYSTEM = "/sbin:/usr/sbin:" + os.environ["PATH"]
 #: What Debian asks before it starts a service that it has just installed.
 POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -31,9 +37,14 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 def missing() -> list[str]:
     there = {
         "strace": shutil.which("strace"),
-        "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
+        "e2fsprogs": shutil.which("mkfs.ext4", path=_SYSTEM),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
+        "slurm-wlm": shutil.which("slurmctld", path=_SYSTEM) and shutil.which("slurmd", path=_SYSTEM),
+        "slurm-client": shutil.which("srun"),
+        "munge": shutil.which("munged", path=_SYSTEM),
+        "openssh-server": shutil.which("sshd", path=_SYSTEM),
+        "openssh-client": shutil.which("ssh"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]

@@ -37,6 +37,7 @@ PURE = [
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",
+    "engines/compare.py",
 ]
 ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster, why_not
+
 from suites import Suite
 
 #: Nothing but our own plugin: three nodes share two cores here, and each starts a pytest.

@@ -12,12 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 from cluster import Cluster
-from suites import Result, Suite
 
 from ondol.fleet.journal import read
 from ondol.host import proctree
 from ondol.report import run_json, run_junit
 from ondol.report.run_record import load
+from suites import Result, Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root]
 

@@ -14,7 +14,7 @@ from typing import IO
 from ondol.host import killing
 
 #: Seconds from SIGTERM to closing its standard input, and from there to SIGKILL.
-TERM_GRACE, CLOSE_GRACE = 5.0, 5.0
+TERM_GRACE, CLOSE_GRACE = 3.0, 3.0
 #: Of its standard error, so much is kept as evidence.
 LOG_SHOWN = 4000
 _PIPE_SIZE = 1 << 20

@@ -256,8 +256,9 @@ class Links:
 
     def _on_gone(self, node: Node, message: Message) -> None:
         """The node program's own last words about what went wrong."""
-        node.problem = message["why"]
-        node.hopeless = message.get("hopeless", False)
+        node.problem = node.problem or message["why"]
+        # What ends a collecting process would end the next one.
+        node.hopeless = node.hopeless or message.get("hopeless", False) or node.state == "collecting"
 
     def _on_harvest(self, node: Node, _message: Message) -> None:
         if node.listens:

@@ -29,6 +29,7 @@ from ondol.fleet.stdio import Stdio
 from ondol.host import killing, orphans, process, proctree
 from ondol.jobs.run_command import Job
 from ondol.jobs.run_tests import end_leftovers
+from ondol.report import terminal
 
 #: Seconds for an agent whose controller is gone to end its workers itself.
 PATIENCE = 10.0
@@ -99,7 +100,8 @@ class _Program:
         settings = config.merge(self.told["settings"], environment, {}, "")
         job = Job(["pytest"], settings, environment, _no_progress, self._pytest)
         status = job.run()
-        self.tell({"e": "room", "status": status, "room": job.report.as_dict()})
+        said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
+        self.tell({"e": "room", "status": status, "room": job.report.as_dict(), "lines": said})
 
     # ------------------------------------------------------------------ pytest, which becomes the agent
 
