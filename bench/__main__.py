@@ -17,6 +17,7 @@ BENCHES = {
     "publish": "bench.publish",
     "growth": "bench.growth",
     "triton": "bench.triton_program",
+    "engines": "bench.engines",
 }
 
 

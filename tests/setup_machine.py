@@ -52,7 +52,7 @@ def missing() -> list[str]:
 
 @contextmanager
 def nothing_starts() -> Iterator[None]:
-    """The NFS server is for the test's machine: installing it must not start one here."""
+    """Servers are for the tests to start: installing them must start none here."""
     if POLICY.exists():
         yield
         return

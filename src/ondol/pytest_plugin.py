@@ -110,12 +110,13 @@ class Runner:
     def __init__(self, config: pytest.Config, spec: str) -> None:
         self.far: run_session.Far | None = None
         try:
+            settings = node_settings.take()
             wish = run_beyond.wish_of(config)
             engine = choose.choose(wish, os.environ)
             if engine is None:
                 self.fleet = run_session.choose_fleet(config, spec)
             else:
-                self.far = run_session.Far(engine, wish, node_settings.take())
+                self.far = run_session.Far(engine, wish, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
         except OndolError as error:
             raise pytest.UsageError(str(error))

@@ -1,9 +1,9 @@
 """The controller's one link to the agents of all nodes: routes by slot, merges events, and turns the loss of an agent
 into an event about its node.
 
-Events that only a run on several nodes has: `node-waits`, `node-up`, `node-lost` (its agent is gone, what ran there
-ended), `node-out` (it is not asked again), `node-notice`, `node-note`, `node-room`, `allocation-ending`,
-`allocation-over`. Those that change which nodes there are say whether more are `expecting` and how many are `left`.
+Events that only a run on several nodes has: `engine-waits`, `node-waits`, `node-up`, `node-lost` (its agent is gone,
+what ran there ended), `node-out` (it is not asked again), `node-notice`, `node-note`, `node-room`,
+`allocation-ending`, `allocation-over`. Those that change which nodes there are say whether more are `expecting` and how many are `left`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class Links:
             for node in self.nodes.values():
                 if node.listens:
                     node.send(message)
+                if message["c"] == "kill" and node.launch is not None:
+                    node.launch.cancel(self.clock())
         else:
             node = self.nodes[node_of(message.get("slot") or message["device"])]
             if node.listens:
@@ -256,6 +258,7 @@ class Links:
 
     def _on_gone(self, node: Node, message: Message) -> None:
         """The node program's own last words about what went wrong."""
+        node.unexplained = not node.problem and not message.get("hopeless", False)
         node.problem = node.problem or message["why"]
         # What ends a collecting process would end the next one.
         node.hopeless = node.hopeless or message.get("hopeless", False) or node.state == "collecting"
@@ -323,6 +326,8 @@ class Links:
         gone = self.engine.why_gone(node.name)
         log = launch.log()
         why = node.problem or gone.why or _last_line(log) or launch.how()
+        if node.unexplained and _last_line(log):
+            why = f"{why}; it said: {_last_line(log)}"
         if node.file:
             why = f"collection of {node.file} failed there: {why}"
         self._close(node)
@@ -359,7 +364,7 @@ class Links:
         broken = self._overdue(node, now)
         if broken:
             self._give_up(node, broken)
-        elif self.terms.silence and now - node.asked > self.terms.silence / 4:
+        elif node.state != "waiting" and self.terms.silence and now - node.asked > self.terms.silence / 4:
             node.asked = now
             node.send({"c": "ping"})
 
@@ -388,7 +393,7 @@ class Links:
         self._asked_engine = now
         what = self.engine.pending()
         if what:
-            self._tell_waiting(self.engine.name, what)
+            self._events.append({"e": "engine-waits", "engine": self.engine.name, "what": what})
             limit = self.terms.engine_timeout
             if limit and now - self._opened > limit and not self._refused:
                 self._refused = True

@@ -40,6 +40,8 @@ class Node:
     #: The file that it was collecting, and what it said when it failed.
     file: str = ""
     problem: str = ""
+    #: A process there died, and only its standard error may say why.
+    unexplained: bool = False
     #: Trying again would end in the same way.
     hopeless: bool = False
     #: It said goodbye.
@@ -56,7 +58,7 @@ class Node:
         self.state, self.since, self.heard, self.asked = "waiting", now, now, now
         self.file = self.problem = ""
         self.waited = self.collected = 0.0
-        self.clean = self.noticed = self.hopeless = False
+        self.clean = self.noticed = self.hopeless = self.unexplained = False
         first = {"format": FORMAT, "token": token, "node": self.name, **instructions}
         launch.send(json.dumps(first).encode() + b"\n")
 

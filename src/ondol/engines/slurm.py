@@ -16,7 +16,9 @@ from ondol.engines.api import Gone
 from ondol.errors import UsageError
 
 #: Slurm answers in milliseconds or not at all.
-ASK_TIMEOUT = 15.0
+ASK_TIMEOUT = 5.0
+#: Seconds for which an answer about the queue is good enough.
+FRESH = 4.0
 #: Says where the allocation is and then holds it: it ends, and the allocation with it, when our end of its standard
 #: input is closed, also by our death.
 _HOLDER = 'printf "ondol %s %s\\n" "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST"; exec cat >/dev/null'
@@ -48,7 +50,8 @@ class SlurmEngine:
     _refused: str = ""
     _end: float | None = None
     _asked_end: float = float("-inf")
-    _submitted: bool = False
+    _asked_queue: float = float("-inf")
+    _queue: str = ""
 
     # ------------------------------------------------------------------ getting nodes
 
@@ -85,7 +88,6 @@ class SlurmEngine:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        self._submitted = True
         for stream in (self._salloc.stdout, self._salloc.stderr):
             assert stream is not None
             os.set_blocking(stream.fileno(), False)
@@ -117,8 +119,11 @@ class SlurmEngine:
     def pending(self) -> str:
         if self._salloc is None or self._nodes or self._refused:
             return ""
-        why = self._ask("squeue", "-h", "-j", self.job, "-o", "%T: %r").strip() if self.job else ""
-        return f"Slurm job {self.job}, {why}" if why else "an allocation"
+        now = time.monotonic()
+        if self.job and now - self._asked_queue > FRESH:
+            self._asked_queue = now
+            self._queue = self._ask("squeue", "-h", "-j", self.job, "-o", "%T: %r").strip()
+        return f"Slurm job {self.job}, {self._queue}" if self._queue else "an allocation"
 
     def refused(self) -> str:
         return self._refused

@@ -25,8 +25,18 @@ class Nodes:
         #: What the rooms of the nodes have to say at the end.
         self.rooms: dict[str, Message] = {}
         self._complete = False
+        self._engine = ""
+
+    def on_engine_waits(self, message: Message) -> None:
+        """For nodes that nobody can name yet. Said at once: a queue may take hours, and the log would be silent."""
+        self._engine, what = message["engine"], message["what"]
+        if self.waiting.get(self._engine) != what:
+            self.waiting[self._engine] = what
+            self._run.journal.write({"e": "engine-waits", "engine": self._engine, "what": what})
+            self._run.show.waiting(what)
 
     def on_node_waits(self, message: Message) -> None:
+        self.waiting.pop(self._engine, None)
         if self.waiting.get(message["node"]) != message["what"]:
             self.waiting[message["node"]] = message["what"]
             self._run.journal.write({"e": "node-waits", "node": message["node"], "what": message["what"]})

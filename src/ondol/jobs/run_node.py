@@ -38,12 +38,13 @@ PATIENCE = 10.0
 def run() -> int:
     """The whole life of a node program; the first line of standard input says what to do."""
     stdio = Stdio()
-    first = b""
+    first, rest = b"", b""
     while not first.endswith(b"\n"):
         data = stdio.read()
         if not data:
             return 1  # whoever started us is gone, or did not mean us
-        first += data
+        line, newline, rest = data.partition(b"\n")
+        first += line + newline
     try:
         told = json.loads(first)
         if told["format"] != FORMAT:
@@ -51,15 +52,17 @@ def run() -> int:
     except (ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"ondol node: the controller speaks another language: {error}\n")
         return 2
-    return _Program(stdio, told).run()
+    return _Program(stdio, told, rest).run()
 
 
 class _Program:
     """One node for one run."""
 
-    def __init__(self, stdio: Stdio, told: dict[str, Any]) -> None:
+    def __init__(self, stdio: Stdio, told: dict[str, Any], rest: bytes) -> None:
         self.stdio = stdio
         self.told = told
+        #: What came with the first line.
+        self.rest = rest
         self._token = told["token"]
         self.decoder = lines.LineDecoder(self._token)
         self._started = False
@@ -146,6 +149,7 @@ class _Carrier:
         self._limit = 2 * float(program.told["silence"])
 
     def carry(self) -> int:
+        self._pass_on(self._program.rest)
         ended = False
         while not ended:
             ended = self._turn()
@@ -179,6 +183,9 @@ class _Carrier:
             self._lose_controller()
             return
         self._heard = time.monotonic()
+        self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
         for message in self._program.decoder.feed(data):
             if message.get("c") == "ping":
                 self._program.tell({"e": "pong"})
