@@ -20,13 +20,16 @@ from programs import nfs_image
 PURPOSE = {
     "strace": "kills and errors at chosen system calls",
     "e2fsprogs": "power-loss images",
-    "python3-dev": "Triton's helper library",
+    "g++": "extensions that PyTorch and TVM FFI build",
+    "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
     "slurm-wlm": "a real Slurm of three nodes",
     "slurm-client": "a real Slurm of three nodes",
     "munge": "a real Slurm of three nodes",
     "openssh-server": "nodes that are reached by ssh",
     "openssh-client": "nodes that are reached by ssh",
+    "acl": "the commands that ondol doctor prints for access control lists",
+    "ccache": "compiled objects behind a shared directory",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
 _SYSTEM = "/sbin:/usr/sbin:" + os.environ["PATH"]
@@ -45,6 +48,9 @@ def missing() -> list[str]:
         "munge": shutil.which("munged", path=_SYSTEM),
         "openssh-server": shutil.which("sshd", path=_SYSTEM),
         "openssh-client": shutil.which("ssh"),
+        "g++": shutil.which("c++"),
+        "acl": shutil.which("setfacl"),
+        "ccache": shutil.which("ccache"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]

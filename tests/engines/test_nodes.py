@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from making import write_triton_entry
 from ondol.fleet.journal import read
 from ondol.host import proctree
 from ondol.report import run_markdown
@@ -147,6 +148,25 @@ def test_a_failed_run_publishes_from_its_nodes(suite: Suite, store_path: Path) -
     result = suite.ondol("--tools=triton", *TWO, devices="cpu:1")
     assert result.status == 1, result.output
     assert list(store_path.rglob("*.pack")) == []
+
+
+def test_a_torn_cache_of_a_node_is_healed_here_or_not_at_all(suite: Suite) -> None:
+    cache = suite.path / "cache"
+    bad = write_triton_entry(cache, 1)
+    (bad / "add.cubin").write_bytes(b"")
+    suite.write(
+        test_k=f"""
+        import pathlib
+        def test_kernel():
+            if (pathlib.Path({str(bad)!r}) / "__grp__add.json").exists():
+                raise RuntimeError("Triton Error [CUDA]: device kernel image is invalid")
+        """
+    )
+    # Only the node knows which cache it is.
+    result = suite.pytest(f"--ondol-launch=env TRITON_CACHE_DIR={cache} {{agent}}", devices="cpu:1")
+    assert result.verdicts == {"test_kernel": "passed"}, result.output
+    assert [a.outcome for a in result.record.items[0].attempts] == ["cache-fault", "passed"]
+    assert events(result.journal, "healed")
 
 
 # ---------------------------------------------------------------------- nodes that do not come

@@ -3,7 +3,8 @@ into an event about its node.
 
 Events that only a run on several nodes has: `engine-waits`, `node-waits`, `node-up`, `node-lost` (its agent is gone,
 what ran there ended), `node-out` (it is not asked again), `node-notice`, `node-note`, `node-room`,
-`allocation-ending`, `allocation-over`. Those that change which nodes there are say whether more are `expecting` and how many are `left`.
+`allocation-ending`, `allocation-over`. Those that change which nodes there are say whether more are `expecting` and
+how many are `left`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,8 @@ class Rules:
     tmpdir: str
     hygiene: str = "report"
     recycle_after: int = 0
+    #: Name → target of links that every worker's own TMPDIR must have.
+    links: dict[str, str] = field(default_factory=dict)
     #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
     #: tells the controller, and the agent stays to report what ends.
     term_is_notice: bool = False
@@ -249,6 +252,9 @@ class Agent:
         name = f"{berth.name.replace(':', '-').replace('/', '-')}-{berth.generation}"
         tmpdir = os.path.join(self.rules.tmpdir, name)
         os.makedirs(tmpdir, mode=0o700, exist_ok=True)
+        for link, target in self.rules.links.items():
+            with suppress(OSError):  # what it leads to is a cache: without it the worker is colder
+                os.symlink(target, os.path.join(tmpdir, link))
         place = Place(name, berth.name, berth.generation, berth.env, tmpdir, berth.devices, self.rules.hygiene)
         started = self.launcher.start(place, self._own_fds())
         keeper = Keeper(started, place, self.limits, time.monotonic())

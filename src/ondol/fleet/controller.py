@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ondol.fleet.caches import Caches, NoCaches
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Journal
 from ondol.fleet.losses import Losses
-from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable
+from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable, node_of
 from ondol.fleet.nodes import Nodes
-from ondol.fleet.outcome import Gathered, attempt_of
+from ondol.fleet.outcome import Gathered, attempt_of, sections_of, text_of
 from ondol.fleet.quarantine import Ledger
 from ondol.fleet.schedule import Scheduler
 from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Tally, Verdict, judge, note_judgement
@@ -78,6 +79,7 @@ class Settings:
     #: `-x` and friends: show every result before the next item is handed out.
     careful: bool = False
     probe_timeout: float = 30.0
+    caches: Caches = field(default_factory=NoCaches)
 
 
 class Controller:
@@ -312,7 +314,7 @@ class Controller:
     def _on_late(self, message: Message) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""
         item = message["item"]
-        self.journal.write({"e": "late", "item": item, "text": _text(message["data"])[:4000]})
+        self.journal.write({"e": "late", "item": item, "text": text_of(message["data"])[:4000]})
         self.show.late(item, message["data"])
         self._worsen(item, Final(Verdict.ERROR, why="a fixture's finaliser failed after it"))
 
@@ -370,8 +372,9 @@ class Controller:
 
     def attempt_ended(self, gathered: Gathered, ending: Message) -> None:
         gathered.ending = dict(ending)
-        gathered.text = "\n".join(_text(r) for r in gathered.reports if r.get("outcome") == "failed")
-        attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail")
+        gathered.text = "\n".join(text_of(r) for r in gathered.reports if r.get("outcome") == "failed")
+        caches = self.settings.caches
+        attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail", cache_fault=caches.fault)
         if ending["how"] == "device-lost" and self.stop_reason == "session-timeout":
             attempt = Attempt(Verdict.TIMEOUT, Cause.INTERRUPTED, reason="the run's deadline passed while it ran")
         item = gathered.item
@@ -387,11 +390,25 @@ class Controller:
         self.losses.blame(gathered, attempt)
         decision = judge(attempts, self.settings.policy, self.record)
         if isinstance(decision, Again) and not self.stop_reason:
+            if attempt.cause is Cause.CACHE:
+                self._heal(gathered)
             self.scheduler.repeat(item, decision.avoid)
             return
         final = decision if isinstance(decision, Final) else Final(attempt.outcome, why=attempt.reason)
         note_judgement(attempts, final, self.record)
         self.settle(item, final)
+
+    def _heal(self, gathered: Gathered) -> None:
+        if node_of(gathered.slot):
+            # The cache is the node's: whoever started the agent there mends it before he passes on the next item.
+            self.link.send({"c": "heal", "slot": gathered.slot, "item": gathered.item, "text": gathered.text})
+            return
+        self._on_healed({"item": gathered.item, "what": self.settings.caches.heal(gathered.text)})
+
+    def _on_healed(self, message: Message) -> None:
+        if message["what"]:
+            self.journal.write({"e": "healed", "item": message["item"], "what": message["what"]})
+            self.show.note(f"{self.items[message['item']].nodeid}: {message['what']}")
 
     def _journal_end(self, gathered: Gathered, attempt: Attempt) -> None:
         ending = gathered.ending
@@ -409,7 +426,7 @@ class Controller:
         if not attempt.good:
             event["text"] = gathered.text[:65536]
             event["dump"] = ending.get("dump", "")[:65536]
-            event["output"] = ending.get("output") or _sections(gathered)
+            event["output"] = ending.get("output") or sections_of(gathered)
         if ending.get("dirt"):
             event["dirt"] = ending["dirt"]
         self.journal.write(event)
@@ -491,28 +508,3 @@ class Controller:
 
 def _pick(data: Message, *names: str) -> Message:
     return {name: data.get(name) for name in names}
-
-
-def _sections(gathered: Gathered) -> dict[str, str]:
-    """Captured output of an attempt that ended by itself, for the record."""
-    found: dict[str, str] = {}
-    for report in gathered.reports:
-        for name, text in report.get("sections", []):
-            found[name] = text[:65536]
-    return found
-
-
-def _text(report: dict[str, Any]) -> str:
-    """A report's failure as text, without a terminal."""
-    longrepr = report.get("longrepr")
-    if not isinstance(longrepr, dict):
-        return str(longrepr or "")
-    crash = longrepr.get("reprcrash") or {}
-    lines = [str(crash.get("message", ""))]
-    for entry in (longrepr.get("reprtraceback") or {}).get("reprentries", []):
-        data = entry.get("data") or {}
-        lines += data.get("lines") or []
-        place = data.get("reprfileloc")
-        if place:
-            lines.append(f"{place['path']}:{place['lineno']}: {place['message']}")
-    return "\n".join(lines)

@@ -13,7 +13,6 @@ from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.tools import registry
 from ondol.tools.table import Row
-from ondol.trust import policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 
 def conclude(job: Context) -> None:
-    settings, status = job.settings, job.report.status
-    scope = job.scopes.write
-    decision = policy.may_publish(settings.publish, job.event, scope, frozen=settings.frozen, status=status)
+    decision = job.may_publish(job.report.status)
     job.report.may_publish = decision.publish
     job.report.publish_decision = decision.because
     if job.room is None:
@@ -36,6 +33,10 @@ def conclude(job: Context) -> None:
     used: dict[str, list[Filled]] = {}
     for tool in job.managed:
         new[tool.name], used[tool.name] = _look(job, tool)
+    for tool in job.cold:
+        if not _is_empty(job.cache(tool).path):
+            # What it was cannot be told here; that it was not warm can.
+            job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
         _publish(job, new, used)
 
@@ -51,6 +52,7 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
 
     used = harvest.usage(filled, keeps_atime=job.open_room().keeps_atime)
     new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
+    new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
     job.report.update(
         tool.name,
         used=len(used.used) if used.known else None,

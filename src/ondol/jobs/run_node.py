@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ondol import __version__, config
@@ -27,6 +28,7 @@ from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.node_start import FORMAT, NODE_ENV, Start
 from ondol.fleet.stdio import Stdio
 from ondol.host import killing, orphans, process, proctree
+from ondol.jobs.item_caches import ItemCaches
 from ondol.jobs.run_command import Job
 from ondol.jobs.run_tests import end_leftovers
 from ondol.report import terminal
@@ -108,13 +110,13 @@ class _Program:
 
     # ------------------------------------------------------------------ pytest, which becomes the agent
 
-    def _pytest(self, environment: dict[str, str]) -> int:
+    def _pytest(self, environment: dict[str, str], through: Sequence[str] = ()) -> int:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         tmpdir = tempfile.mkdtemp(prefix="ondol-run-", dir=environment.get("TMPDIR"))
         start = Start(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
         child = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *self.told["arguments"]],
+            [*through, sys.executable, "-m", "pytest", *self.told["arguments"]],
             env={**environment, NODE_ENV: start.encode()},
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
@@ -124,7 +126,7 @@ class _Program:
         child.returncode = 0  # waited for by its pid
         try:
             with Interrupts(escalate=False) as interrupts:
-                return _Carrier(self, wire.Channel(ours, token), child.pid, interrupts).carry()
+                return _Carrier(self, wire.Channel(ours, token), child.pid, interrupts, environment).carry()
         finally:
             end_leftovers()
             shutil.rmtree(tmpdir, ignore_errors=True)
@@ -134,8 +136,11 @@ class _Program:
 class _Carrier:
     """Carries messages until pytest has ended."""
 
-    def __init__(self, program: _Program, channel: wire.Channel, pid: int, interrupts: Interrupts) -> None:
+    def __init__(
+        self, program: _Program, channel: wire.Channel, pid: int, interrupts: Interrupts, environment: dict[str, str]
+    ) -> None:
         self._program = program
+        self._environment = environment
         self._stdio = program.stdio
         self._channel = channel
         self._pid = pid
@@ -189,6 +194,10 @@ class _Carrier:
         for message in self._program.decoder.feed(data):
             if message.get("c") == "ping":
                 self._program.tell({"e": "pong"})
+                continue
+            if message.get("c") == "heal":
+                what = ItemCaches(self._environment).heal(message["text"])
+                self._program.tell({"e": "healed", "item": message["item"], "what": what})
                 continue
             if message.get("c") == "finish":
                 self._good = message.get("good", False)

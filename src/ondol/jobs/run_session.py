@@ -29,8 +29,10 @@ from ondol.fleet.options import parse_causes
 from ondol.fleet.plan import Plan, make_plan
 from ondol.fleet.verdict import Final, Policy, Verdict
 from ondol.jobs import run_beyond
+from ondol.jobs.item_caches import ItemCaches
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
+from ondol.room import room
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def settings_of(config: pytest.Config) -> Settings:
         session_timeout=option(config, "session-timeout"),
         careful=careful,
         probe_timeout=option(config, "probe-timeout"),
+        caches=ItemCaches(os.environ),
     )
 
 
@@ -125,7 +128,8 @@ class _Links:
         self._session = session
         self._private = private
         self._limits = limits_of(config)
-        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"))
+        links = room.links(os.environ)
+        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"), links)
         self._base = pytest_inside.base_temp(config)
         wish = option(config, "start")
         self.why_not = clean.why_not_fork() if wish == "auto" else ("asked for" if wish == "spawn" else None)

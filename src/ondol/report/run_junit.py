@@ -14,7 +14,10 @@ from ondol.report.run_record import AttemptRecord, ItemRecord, RunRecord
 #: XML 1.0 cannot hold these at all, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SKIPS = {Verdict.SKIPPED.value, Verdict.XFAILED.value, Verdict.NOT_RUN.value}
-_ERRORS = {Verdict.ERROR.value, Verdict.CRASHED.value, Verdict.TIMEOUT.value, Verdict.DEVICE_LOST.value}
+_ERRORS = {
+    verdict.value
+    for verdict in (Verdict.ERROR, Verdict.CRASHED, Verdict.TIMEOUT, Verdict.CACHE_FAULT, Verdict.DEVICE_LOST)
+}
 
 
 def clean(text: str) -> str:

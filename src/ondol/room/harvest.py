@@ -36,7 +36,7 @@ def usage(filled: Sequence[Filled], *, keeps_atime: bool) -> Used:
             status = os.stat(entry.witness)
         except OSError:
             continue  # the command removed it
-        if status.st_ino != entry.inode:
+        if status.st_ino != entry.inode or entry.modified not in (None, status.st_mtime_ns):
             remade.append(entry)
         elif status.st_atime_ns != 0:
             used.append(entry)

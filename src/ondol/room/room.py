@@ -3,7 +3,7 @@
 <base>/ondol-room-<uid>-<random>/   mode 0700
     owner      who made it (pid, start time, boot, pid namespace), so that a later run can tell a dead one
     kept       only if the user asked to keep it: then nobody sweeps it
-    tmp/       the command's TMPDIR
+    tmp/       the command's TMPDIR; links in it lead to caches that tools look for there
     stage/     entries while they are being unpacked
     cache/<tool>/
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from ondol.errors import RoomError
 from ondol.host import files, process
@@ -41,6 +42,10 @@ class Room:
         os.makedirs(path, mode=0o755, exist_ok=True)
         return path
 
+    def link_below_tmp(self, name: str, tool: str) -> None:
+        """A tool that keeps part of its cache below TMPDIR, whatever it is told, keeps it with the rest."""
+        os.symlink(self.cache_dir(tool), os.path.join(self.tmp, name))
+
     def keep(self) -> None:
         files.write_new(os.path.join(self.path, "kept"), b"", 0o600, sync=False)
 
@@ -65,6 +70,20 @@ def open_room(base: str, *, keeps_atime: bool) -> Room:
             f"cannot make a room in {base}", because=error.strerror or str(error), hint="name another --room-dir"
         )
     return Room(path, keeps_atime=keeps_atime)
+
+
+def links(env: Mapping[str, str]) -> dict[str, str]:
+    """Name → target of what `link_below_tmp` made in the room that we are in: each further TMPDIR needs it too."""
+    here = env.get(VARIABLE, "")
+    if not here:
+        return {}
+    try:
+        with os.scandir(os.path.join(here, "tmp")) as entries:
+            found = {entry.name: os.readlink(entry.path) for entry in entries if entry.is_symlink()}
+    except OSError:
+        return {}
+    caches = os.path.join(here, "cache", "")
+    return {name: target for name, target in found.items() if target.startswith(caches)}
 
 
 def sweep(base: str) -> int:

@@ -24,6 +24,7 @@ from ondol.fleet.keeper import Limits
 from ondol.fleet.link import AGENT_ENV
 from ondol.fleet.node_start import Start
 from ondol.host import proctree
+from ondol.room import room
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -148,7 +149,8 @@ class NodePlugin:
     # ------------------------------------------------------------------ becoming the agent
 
     def _become_agent(self, session: pytest.Session, go: wire.Message) -> None:
-        rules = Rules(tmpdir=self._station.start.tmpdir, term_is_notice=True, **go["rules"])
+        tmpdir, links = self._station.start.tmpdir, room.links(os.environ)
+        rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go["rules"])
         limits = Limits(**go["limits"])
         if self._why_not_fork():
             self._replace_this_process(limits, rules)

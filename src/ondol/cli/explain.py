@@ -1,0 +1,77 @@
+"""`ondol explain [LOG …]`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ondol import exitcodes
+from ondol.cli import flags, output
+from ondol.errors import UsageError
+from ondol.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ondol.doctor.explain import Explanation
+
+_DESCRIPTION = """Name the fault behind a failed log, once, however many tests it took down, and what to do about it.
+
+Reads what pytest or any other program printed, under any CI system's timestamps and colours, and JUnit XML; plain or
+gzip. Without LOG, or with `-`, standard input. Exit status: 0 a known fault explains a failure, 1 none does."""
+_EXAMPLES = """\
+  ondol explain nightly.log
+  ondol explain shard-*.xml --all             every test by name
+  gh run view --log-failed | ondol explain
+  ondol explain --list                        every fault that is known"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = flags.parser("ondol explain", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("logs", metavar="LOG", nargs="*", help="a log, a JUnit file, either of them with gzip, or -")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+    parser.add_argument("--all", action="store_true", help="name every test")
+    parser.add_argument("--list", action="store_true", help="list the known faults")
+    parsed = parser.parse_args(arguments)
+    if parsed.list:
+        return _list(parsed)
+    from ondol.doctor import explain_text
+
+    explanation = _read(_logs(parsed.logs))
+    if parsed.as_json:
+        output.say_json(explain_text.as_json(explanation))
+    else:
+        output.say(explain_text.text(explanation, every_name=parsed.all))
+    return exitcodes.OK if explanation.faults else exitcodes.NOTHING_KNOWN
+
+
+def _logs(given: list[str]) -> list[str]:
+    if given.count("-") > 1:
+        raise UsageError("standard input can be read only once", hint="ondol explain --help")
+    if not given and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError("there is no log to explain", hint="ondol explain LOG, or pipe one into it")
+    return given or ["-"]
+
+
+def _read(logs: list[str]) -> Explanation:
+    from ondol.doctor.explain import Explainer
+    from ondol.doctor.log_file import open_log
+    from ondol.heal.signature import load
+
+    explainer = Explainer(load())
+    for path in logs:
+        with open_log(path, sys.stdin.buffer) as log:
+            shown = "stdin" if path == "-" else path
+            explainer.add(shown, log, f"{shown}: " if len(logs) > 1 else "")
+    return explainer.result()
+
+
+def _list(parsed: argparse.Namespace) -> int:
+    from ondol.heal.signature import load
+
+    fields = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
+    if parsed.as_json:
+        output.say_json([{name: getattr(known, name) for name in fields} for known in load()])
+        return exitcodes.OK
+    width = max(len(known.id) for known in load())
+    for known in load():
+        output.say(f"{known.id.ljust(width)}  {known.kind.ljust(7)}  {known.meaning.partition('. ')[0].rstrip('.')}")
+    return exitcodes.OK

@@ -1,0 +1,156 @@
+"""The files in `heal/signatures`: each knows its own example, says what to do, and is there wherever Ondol is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ondol.heal import signature
+from ondol.heal.match import find, first_cause, scan
+from ondol.heal.signature import Signature, SignatureBroken
+from people import ROOT
+
+SIGNATURES = signature.load()
+FOLDER = ROOT / "src" / "ondol" / "heal" / "signatures"
+by_id = pytest.mark.parametrize("known", SIGNATURES, ids=lambda known: known.id)
+
+
+def test_a_fault_of_the_survey_is_missing() -> None:
+    assert sorted(known.number for known in SIGNATURES if known.number) == list(range(1, 65))
+    assert len({known.id for known in SIGNATURES}) == len(SIGNATURES) == len(list(FOLDER.iterdir()))
+
+
+@by_id
+def test_signature_does_not_know_its_own_example(known: Signature) -> None:
+    assert known.id in [match.signature.id for match in find(known.example)]
+
+
+@by_id
+def test_example_is_blamed_on_another_fault(known: Signature) -> None:
+    hits = list(scan(known.example))
+    cause = first_cause(hits)
+    if known.warning:
+        assert cause is None, "a warning explains no failure"
+    else:
+        assert cause is not None
+        assert cause.signature.id == known.id
+    # Beside it there may be what is true of any tool (a full disk, a stale handle), in the same chain of causes.
+    others = [hit for hit in hits if hit.signature.id != known.id]
+    assert all(hit.signature.tool == "any" and cause is not None and hit.chain == cause.chain for hit in others)
+
+
+@by_id
+def test_signature_leaves_the_reader_without_a_cure(known: Signature) -> None:
+    for text in (known.meaning, known.cure):
+        assert text.endswith((".", "`.")), text
+        assert (
+            text[0].isupper()
+            or text.startswith("`")
+            or text.split()[0] in {"pip", "uv", "torch", "vLLM", "uv's", "pip's"}
+        )
+    assert known.source
+
+
+def test_healing_of_what_is_not_the_caches_fault() -> None:
+    assert {known.kind for known in SIGNATURES if known.heals} == {"cache"}
+    for name in (
+        "disk-full",
+        "network-name",
+        "network-connection",
+        "network-server",
+        "no-such-version",
+        "out-of-memory",
+    ):
+        (known,) = [known for known in SIGNATURES if known.id == name]
+        assert known.kind != "cache"
+
+
+PATTERNS = [pattern for known in SIGNATURES for pattern in (*known.match, *known.match_all)]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.regex.pattern[:60])
+@given(data=st.data())
+def test_needle_hides_lines_that_the_pattern_matches(pattern: signature.Pattern, data: st.DataObject) -> None:
+    line = data.draw(st.from_regex(pattern.regex))
+    assert pattern.needle in line
+
+
+GOOD = {
+    "id": '"broken"',
+    "tool": '"uv"',
+    "kind": '"cache"',
+    "match": "['''some text''']",
+    "meaning": '"It broke."',
+    "cure": '"Mend it."',
+    "source": '"us"',
+    "example": '"some text"',
+}
+
+
+def toml(**changes: str | None) -> str:
+    fields = {**GOOD, **changes}
+    return "\n".join(f"{name} = {value}" for name, value in fields.items() if value is not None)
+
+
+def test_a_good_file_is_refused() -> None:
+    assert signature.parse("broken.toml", toml()).id == "broken"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id = ", "cannot be read"),
+        (toml(meaning=None), "meaning is missing"),
+        (toml(kind='"weather"'), "kind is 'weather'"),
+        (toml(id='"other"'), "its id is 'other'"),
+        (toml(match=None), "neither match nor match_all"),
+        (toml(match="['''some (text''']"), "some (text"),
+        (toml(match="['''PermissionError.*tmp''']"), "unbounded gap"),
+        (toml(match="['''a|some text''']"), "plain characters"),
+        (toml(match="['''ab.{0,3}cd''']"), "plain characters"),
+        (toml(match="'''some text'''"), "match is"),
+        (toml(match="[7]"), "7 is not a pattern"),
+        (toml(number='"1"'), "number is '1'"),
+        (toml(kind='"place"', heals='"uv"'), "only a fault of kind 'cache'"),
+        (toml(matches="[]"), "unknown field 'matches'"),
+    ],
+)
+def test_broken_file_is_taken_silently(text: str, said: str) -> None:
+    with pytest.raises(SignatureBroken) as caught:
+        signature.parse("broken.toml", text)
+    assert "broken.toml" in caught.value.what
+    assert said in str(caught.value)
+
+
+def test_signatures_are_lost_in_a_zipped_program(tmp_path: Path) -> None:
+    archive = tmp_path / "ondol.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        for path in (ROOT / "src").rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                made.write(path, path.relative_to(ROOT / "src"))
+    program = "from ondol.heal import signature as s; print(len(s.load()), s.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, where = done.stdout.split()
+    assert int(count) == len(SIGNATURES)
+    assert where.startswith(str(archive))
+
+
+def test_signatures_are_left_out_of_the_wheel() -> None:
+    """Hatchling packs every file of the package that git does not ignore."""
+    ignored = subprocess.run(
+        ["git", "check-ignore", *map(str, FOLDER.iterdir())], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ignored.stdout == ""
