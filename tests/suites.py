@@ -93,6 +93,7 @@ class Suite:
         self.log = path / "log"
         #: Seconds after which a run is taken to hang.
         self.patience = 120.0
+        self.longest_wait = float("inf")
         self._started: list[subprocess.Popen[str]] = []
         #: Variables for every run.
         self.variables: dict[str, str] = {}
@@ -174,7 +175,7 @@ class Suite:
 
     def wait_for(self, condition: Callable[[], object], seconds: float = 30.0) -> bool:
         """Until it holds; False when it did not."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + min(seconds, self.longest_wait)
         while not condition():
             if time.monotonic() > deadline:
                 return False

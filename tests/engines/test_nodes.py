@@ -91,6 +91,23 @@ def test_a_shuffled_collection_is_a_different_collection(suite: Suite) -> None:
     assert result.record.counts() == {"passed": 40}, result.output
 
 
+def test_an_item_gets_devices_of_two_machines(suite: Suite) -> None:
+    suite.write(
+        test_a="""
+        import pytest
+        @pytest.mark.ondol(devices=2)
+        @pytest.mark.parametrize("n", range(3))
+        def test_gang(n, device):
+            assert len({name.split("/")[0] for name in device.names}) == 1
+        @pytest.mark.ondol(devices=3)
+        def test_too_large(): pass
+        """
+    )
+    result = suite.ondol(*TWO, devices="cpu:2")
+    assert result.record.counts() == {"passed": 3, "error": 1}, result.output
+    assert "needs 3 devices, there are 2 in one node" in result.record.items[3].why
+
+
 def test_report_files_and_temporary_directories_are_written_by_every_node(suite: Suite) -> None:
     suite.write(
         test_a="""
