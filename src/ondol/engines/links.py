@@ -29,6 +29,8 @@ MAX_LOSSES = 3
 PACE = 5.0
 #: After the last item a node harvests and publishes; after so long it is cancelled.
 HARVEST_LIMIT = 300.0
+#: A launch command that SIGKILL does not end hangs in the kernel: nobody waits for it longer than this.
+BURY_LIMIT = 30.0
 _BROADCAST = {"finish", "kill", "interrupt"}
 
 
@@ -109,12 +111,13 @@ class Links:
         return events
 
     def bury(self) -> str:
-        """End every launch command and give everything back. Returns when nothing of ours is left here."""
+        """End every launch command and give everything back."""
         self.finishing = True
         for node in self.nodes.values():
-            if node.launch is not None and not node.launch.ended():
+            if node.launch is not None:
                 node.launch.cancel(self.clock())
-        while any(node.launch is not None and not node.launch.ended() for node in self.nodes.values()):
+        give_up = self.clock() + BURY_LIMIT
+        while self.clock() < give_up and any(not n.ended for n in self.nodes.values()):
             for node in self.nodes.values():
                 if node.launch is not None:
                     node.launch.read()  # a carrier that cannot write does not end

@@ -78,6 +78,11 @@ class Node:
         return self.state in {"up", "leaving"}
 
     @property
+    def ended(self) -> bool:
+        """No process of ours belongs to it."""
+        return self.launch is None or self.launch.ended()
+
+    @property
     def running(self) -> bool:
         """Its launch command has not ended."""
         return self.state != "over"
