@@ -18,6 +18,7 @@ BENCHES = {
     "growth": "bench.growth",
     "triton": "bench.triton_program",
     "inductor": "bench.inductor_program",
+    "engines": "bench.engines",
 }
 
 

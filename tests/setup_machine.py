@@ -23,11 +23,17 @@ PURPOSE = {
     "g++": "torch.compile on the processor; extensions that PyTorch and TVM FFI build",
     "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
+    "slurm-wlm": "a real Slurm of three nodes",
+    "slurm-client": "a real Slurm of three nodes",
+    "munge": "a real Slurm of three nodes",
+    "openssh-server": "nodes that are reached by ssh",
+    "openssh-client": "nodes that are reached by ssh",
     "acl": "the commands that ondol doctor prints for access control lists",
     "ccache": "compiled objects behind a shared directory",
     "openssl": "torch.compile on the processor, which hashes headers with it",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
+_SYSTEM = "/sbin:/usr/sbin:" + os.environ["PATH"]
 #: What Debian asks before it starts a service that it has just installed.
 POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -35,9 +41,14 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 def missing() -> list[str]:
     there = {
         "strace": shutil.which("strace"),
-        "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
+        "e2fsprogs": shutil.which("mkfs.ext4", path=_SYSTEM),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
+        "slurm-wlm": shutil.which("slurmctld", path=_SYSTEM) and shutil.which("slurmd", path=_SYSTEM),
+        "slurm-client": shutil.which("srun"),
+        "munge": shutil.which("munged", path=_SYSTEM),
+        "openssh-server": shutil.which("sshd", path=_SYSTEM),
+        "openssh-client": shutil.which("ssh"),
         "acl": shutil.which("setfacl"),
         "ccache": shutil.which("ccache"),
         "g++": shutil.which("g++"),
@@ -49,7 +60,7 @@ def missing() -> list[str]:
 
 @contextmanager
 def nothing_starts() -> Iterator[None]:
-    """The NFS server is for the test's machine: installing it must not start one here."""
+    """Servers are for the tests to start: installing them must start none here."""
     if POLICY.exists():
         yield
         return

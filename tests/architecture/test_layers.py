@@ -42,6 +42,7 @@ PURE = [
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",
+    "engines/compare.py",
     "heal/holder.py",
     "heal/match.py",
     "heal/msgpack.py",

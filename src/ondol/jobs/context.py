@@ -30,7 +30,7 @@ class Context:
         #: The command's environment, as far as it is decided.
         self.env = dict(env)
         self.host = identity.this_host()
-        self.event = ci.read_event(env, _read_json)
+        self.event = ci.read_event(env, read_json)
         self.scopes = policy.scopes(settings.scope, self.event)
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
@@ -92,7 +92,7 @@ class Context:
         self._progress("", 1, 1)
 
 
-def _read_json(path: str) -> Any:
+def read_json(path: str) -> Any:
     import json
 
     try:

@@ -42,6 +42,8 @@ def render(record: RunRecord) -> str:
     _property(properties, "complete", "true" if record.complete else "false")
     for quarantine in record.quarantines:
         _property(properties, f"quarantine.{quarantine['device']}", quarantine["why"])
+    for node in (node for node in record.nodes if node["e"] == "node-out"):
+        _property(properties, f"node.{node['node']}", node["why"])
     for item in record.items:
         _case(suite, item)
     for fatal in record.fatal:

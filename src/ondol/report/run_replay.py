@@ -34,6 +34,12 @@ class PytestShow:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
+    def waiting(self, what: str) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None and not self.live.enabled:
+            terminal.ensure_newline()
+            terminal.write_line(f"ondol: waiting for {what}")
+
     def wants_to_stop(self) -> str:
         return str(self.session.shouldfail or self.session.shouldstop or "")
 
