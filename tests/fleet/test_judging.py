@@ -104,7 +104,7 @@ def test_retries_are_by_cause(suite) -> None:
         @pytest.mark.ondol(timeout=1)
         def test_hang():
             while True: pass
-        def test_cache(): raise PermissionError("PermissionError: /c/tmp.pid_1_2")
+        def test_cache(): raise PermissionError(13, "Permission denied", "/c/ABC/tmp.pid_1_1a82e68f")
         """
     )
     flags = ["--ondol-retries=2", "--ondol-grace=0.1", "--ondol-judge=off"]
