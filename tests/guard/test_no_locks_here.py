@@ -166,6 +166,36 @@ def test_something_planted_under_the_locks_name_is_written_to(tmp_path: Path, wh
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_lock_file_is_closed_to_others_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user who comes in that moment would go on to a place of its own, and the two would not exclude each other.
+
+    Seen on NFS: so it is made open, and not opened afterwards.
+    """
+    monkeypatch.setattr(os, "fchmod", lambda _fd, _mode: None)
+    before = os.umask(0o077)
+    try:
+        os.close(open_place(Place(str(tmp_path / "lock"), "here", True)))
+        assert os.umask(0o077) == 0o077, "the umask is the caller's again"
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o666
+
+
+def test_lock_file_that_opens_a_moment_later_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS 3 makes a file and sets its mode in two steps, whatever we ask for."""
+    place = Place(str(tmp_path / "lock"), "here", True)
+    really, refusals = os.open, iter([True, True])
+
+    def refused_twice(path: str, *arguments: int) -> int:
+        if path == place.path and next(refusals, False):
+            raise PermissionError(13, "Permission denied")
+        return really(path, *arguments)
+
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(os, "open", refused_twice)
+    os.close(open_place(place))
+
+
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("what", ["directory of another user", "link", "open to all"])
@@ -211,6 +241,11 @@ def test_mount_point_has_its_lock_beside_it(tmp_path: Path) -> None:
 def test_cache_that_cannot_be_made_stops_the_command(program: Program, tmp_path: Path) -> None:
     """Its path leads through a file: the tool will say so, better than we could."""
     (tmp_path / "file").write_text("")
-    done = program.ondol("guard", "--cache", str(tmp_path / "file" / "cache"), "-v", "--", "sh", "-c", "exit 4")
+    report = tmp_path / "report"
+    cache = str(tmp_path / "file" / "cache")
+    done = program.ondol("guard", "--cache", cache, "--json", str(report), "--", "sh", "-c", "exit 4")
     assert done.returncode == 4
+    kind, _, path = json.loads(report.read_text())["lock"]["standing"].partition(" on ")
+    assert kind == "flock"
+    os.unlink(path)  # in a private directory of /tmp: nothing nearer could be made
     assert identify(str(tmp_path / "file" / "a" / "b")).below == "a/b"

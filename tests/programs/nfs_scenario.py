@@ -22,6 +22,7 @@ STANDIN = [*PYTHON, os.path.join(HERE, "standin.py")]
 STORE_ON_SERVER = "/srv/store"
 BOUND = 100
 KERNELS_A_ROUND = 8
+GUARD_ROUNDS = 5
 
 
 def store(client):
@@ -221,18 +222,20 @@ def fresh_client(said, known):
 
 def guards(said):
     """Guarded commands of two users on three clients, on one cache; and the lease, for servers that have no locks."""
-    for folder in ("/srv/guarded", "/tmp/markers"):
+    for folder in ("/srv/guarded", "/tmp/markers", *(f"/srv/guarded/{number}" for number in range(GUARD_ROUNDS))):
         os.mkdir(folder)
         os.chmod(folder, 0o777)
     alone = [*PYTHON, os.path.join(HERE, "alone.py"), "/tmp/markers/guarded"]
     worker = [*PYTHON, os.path.join(HERE, "lease_worker.py")]
-    running, leases = [], []
-    for client in NUMBERS:
-        for uid in (ALICE, BOB):
-            report = f"/tmp/markers/{client}-{uid}"
-            options = ["--cache", f"/mnt/{client}/guarded/cache", "--json", report, "--wait", "60s"]
-            running.append((report, ondol("guard", *options, "--", *alone, uid=uid)))
-    said["guards"] = [{**finish(process), "report": json.load(open(report))} for report, process in running]
+    said["guards"], leases = [], []
+    for number in range(GUARD_ROUNDS):  # each on a new cache, whose lock file two users on three clients want to make
+        running = []
+        for client in NUMBERS:
+            for uid in (ALICE, BOB):
+                report = f"/tmp/markers/{number}-{client}-{uid}"
+                options = ["--cache", f"/mnt/{client}/guarded/{number}/cache", "--json", report, "--wait", "60s"]
+                running.append((report, ondol("guard", *options, "--", *alone, uid=uid)))
+        said["guards"] += [{**finish(process), "report": json.load(open(report))} for report, process in running]
     for client in NUMBERS:
         arguments = [f"/mnt/{client}/guarded/lease", "/tmp/markers/leased", "4", f"{random.random()}"]
         leases.append(start([*worker, *arguments], ALICE))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Mapping
 
 from ondol.host import files
@@ -16,6 +17,7 @@ from ondol.light import Record
 
 #: Names that no tool makes, reads or would take for an entry.
 SUFFIX = ".ondol-lock"
+_TRIES, _PAUSE = 5, 0.02
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -93,21 +95,42 @@ def open_place(place: Place) -> int:
 
 
 def _open_or_create(place: Place) -> int:
-    for _ in range(3):  # it may appear, or be cleaned away, between two calls
+    refused: OSError | None = None
+    for _ in range(_TRIES):  # it may appear, open up, or be cleaned away, between two calls
         try:
             # Without O_CREAT: in a sticky directory the kernel refuses that for other users' files.
             return os.open(place.path, _OPEN)
         except FileNotFoundError:
             pass
+        except PermissionError as error:
+            if not place.common:
+                raise
+            # NFS 3 creates a file and sets its mode in two steps. Going elsewhere because of that moment would mean a
+            # lock of our own, beside the one that everybody else has.
+            refused = error
+            time.sleep(_PAUSE)
+            continue
         try:
-            fd = os.open(place.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+            return _create(place)
         except FileExistsError:
             continue
-        if place.common:
-            # Whatever our umask: the next user of the same cache must be able to lock it, as uv does with its own.
-            os.fchmod(fd, 0o666)
-        return fd
-    raise OSError(0, "it appears and vanishes")
+    raise refused or OSError(0, "it appears and vanishes")
+
+
+def _create(place: Place) -> int:
+    """A new file; where everybody comes, open to everybody from its first moment on, as uv makes its own."""
+    if not place.common:
+        return os.open(place.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+    before = os.umask(0)  # not chmod alone: another user who comes before it would pass this place over
+    try:
+        fd = os.open(place.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o666)
+    finally:
+        os.umask(before)
+    try:
+        os.fchmod(fd, 0o666)  # a default ACL of the directory counts instead of the umask
+    except OSError:
+        pass
+    return fd
 
 
 def _check_private(folder: str, *, made: bool) -> None:
