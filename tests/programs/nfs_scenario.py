@@ -22,7 +22,7 @@ STANDIN = [*PYTHON, os.path.join(HERE, "standin.py")]
 STORE_ON_SERVER = "/srv/store"
 BOUND = 100
 KERNELS_A_ROUND = 8
-GUARD_ROUNDS = 5
+GUARD_ROUNDS = 3
 
 
 def store(client):
