@@ -64,7 +64,7 @@ class Nodes:
         run, node = self._run, message["node"]
         run.journal.write({"e": "node-lost", "node": node, "why": message["why"], "how": message["how"]})
         run.show.note(f"node {node} was lost: {message['why']}")
-        here = [name for name in (*run.scheduler.slots, *run.scheduler.running) if node_of(name) == node]
+        here = self._slots(node)
         reason = f"node {node} was lost: {message['why']}"
         # Away first: what is repeated below must not be handed to the dead.
         for device in self._devices(node):
@@ -85,6 +85,9 @@ class Nodes:
         if not message["left"]:
             run.stop(f"no node is left ({node}: {message['why']})")
         self._set_aside(node, message["why"])
+        # It may have left in good order with something on its way to it that it never saw: nobody else ends that.
+        reason = f"node {node} is left out: {message['why']}"
+        run.losses.supervisor_gone(self._slots(node), {"how": "device-lost", "reason": reason})
         self._expect(message)
 
     def on_node_notice(self, message: Message) -> None:
@@ -114,6 +117,10 @@ class Nodes:
         """What runs now would be killed with everything that could report it."""
         self._run.journal.write({"e": "allocation-over", "why": message["why"]})
         self._run.link.send({"c": "interrupt"})
+
+    def _slots(self, node: str) -> list[str]:
+        scheduler = self._run.scheduler
+        return [name for name in (*scheduler.slots, *scheduler.running) if node_of(name) == node]
 
     def _devices(self, node: str) -> list[str]:
         return [device.name for device in self._run.fleet.devices if device.node == node]
