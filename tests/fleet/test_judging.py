@@ -210,6 +210,34 @@ def test_a_failed_probe_sets_the_device_aside_and_its_items_move(suite) -> None:
     assert set(result.verdicts.values()) == {"passed"}
 
 
+def test_an_idle_worker_of_a_device_that_is_set_aside_spoils_its_last_item(suite) -> None:
+    """The probe answers late: by then a new worker has run an item on the device, and waits."""
+    suite.write(
+        test_a="""
+        import os, pathlib, time, pytest
+        HERE = pathlib.Path(__file__).parent
+        def is_journalled(text):
+            return any(text in journal.read_text() for journal in HERE.glob("journal*"))
+        @pytest.mark.parametrize("n", range(3))
+        def test_n(n, device):
+            if device.names == ("sim0",):
+                (HERE / "crashed").exists() or ((HERE / "crashed").touch(), os.abort())
+            deadline = time.monotonic() + 60
+            while device.names == ("sim1",) and not is_journalled('"quarantine"') and time.monotonic() < deadline:
+                time.sleep(0.01)
+        """
+    )
+    (suite.path / "probe.sh").write_text(
+        "test $ONDOL_DEVICE = sim0 || exit 0\n"
+        f"until grep -q 'outcome.: .passed' {suite.path}/journal*; do sleep 0.01; done\n"
+        "echo melted; exit 1\n"
+    )
+    result = suite.pytest(f"--ondol-probe=sh {suite.path}/probe.sh", devices="sim:2")
+    assert [q["device"] for q in result.record.quarantines] == ["sim0"], result.output
+    assert set(result.verdicts.values()) == {"passed"}, result.output
+    assert "finaliser" not in result.output
+
+
 def test_a_probe_that_hangs_is_an_answer(suite) -> None:
     suite.write(test_a="import os\ndef test_1(): os.abort()\ndef test_2(): pass\n")
     result = suite.pytest("--ondol-probe=sleep 600", "--ondol-probe-timeout=1", "--ondol-retries=0", devices="sim:1")

@@ -417,6 +417,9 @@ class Agent:
             berth.held = True
             text = f"{reason} {keeper.dumped()[:2000]}".strip()
             self.tell({"e": "start-failed", "slot": berth.name, "worker": keeper.place.name, "why": text})
+        elif keeper.ladder is not None and keeper.ladder.kind == "device-lost":
+            # It waited for work when its device was set aside, and was ended for that: its last item keeps its verdict.
+            why, abnormal = keeper.ladder.reason, False
         elif abnormal:
             how = keeper.ladder.reason if keeper.ladder else how
             why = f"{how} in {'an exit handler' if keeper.left else 'a fixture finaliser'} after its last item"
