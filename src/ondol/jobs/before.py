@@ -46,7 +46,7 @@ def _open_room(job: Context) -> None:
             if passed.source == "--room-dir":
                 job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
         room.sweep(base)
-        job.room = room.open_room(base, keeps_atime=probes[base].keeps_atime)
+        job.room = room.open_room(base, keeps_atime=probes[base].keeps_atime, at=job.at)
         job.report.room = job.room.path
     except RoomError as error:
         job.report.warn(f"running without a room: {error.line()}")
@@ -54,9 +54,10 @@ def _open_room(job: Context) -> None:
 
 def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     nested = job.env.get(room.VARIABLE, "")
-    job.set(job.open_room().env())
+    here = job.open_room()
+    job.set(here.env())
     for tool in tools:
-        plan = table.plan(tool, job.env, job.open_room().cache_dir(tool.name), asked=tool.name in asked)
+        plan = table.plan(tool, job.env, here.seen(here.cache_dir(tool.name)), asked=tool.name in asked)
         job.report.update(tool.name, managed=plan.managed)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
@@ -128,7 +129,8 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         choice = select.select(index, accepts, uses, settings.fill_max, single=single)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
-        result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)
+        seen_as = here.seen(cache_dir)
+        result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds, seen_as)
         answers[row.name] = (*fill.plain(result), choice.left_out)
     return answers
 

@@ -33,6 +33,8 @@ class Context:
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
         self.room: Room | None = None
+        #: For a room that others enter, the path at which they will see it (empty: its own); None for the job's own.
+        self.at: str | None = None
         self.managed: list[Row] = []
         self.filled: dict[str, list[Filled]] = {}
         #: False once the store has failed us: it is left alone for the rest of the job.
@@ -49,7 +51,9 @@ class Context:
         return self.room
 
     def cache(self, tool: Row) -> CacheDir:
-        return CacheDir(self.open_room().cache_dir(tool.name), ours=True)
+        here = self.open_room()
+        path = here.cache_dir(tool.name)
+        return CacheDir(path, ours=True, seen_as=here.seen(path), below=here.inner)
 
     def progress(self, what: str) -> bounded.Progress:
         return lambda done, total: self._progress(what, done, total)

@@ -61,14 +61,18 @@ def fill(
     progress: Callable[[int, int], None],
     processes: int,
     seconds: float,
+    seen_as: str = "",
 ) -> Result:
-    """Unpack the wanted entries, in several processes if that is worth it."""
+    """Unpack the wanted entries, in several processes if that is worth it.
+
+    `seen_as`: the cache directory's path for the job, if that is another one: entries are bound to it.
+    """
     pieces = [list(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
     if len(wanted) < _WORTH_FORKING:
         processes = 1
 
     def work(piece: list[list[Stored]]) -> Any:
-        return plain(_fill_piece(backend, tool, piece, cache_dir, stage))
+        return plain(_fill_piece(backend, tool, piece, cache_dir, stage, seen_as or cache_dir))
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(wanted)), len(wanted))
@@ -92,13 +96,15 @@ def merge(results: Sequence[Any]) -> Result:
     return Result(filled, bad, next((part[2] for part in results if part[2]), ""))
 
 
-def _fill_piece(backend: Backend, tool: Tool, piece: list[list[Stored]], cache_dir: str, stage: str) -> Result:
+def _fill_piece(
+    backend: Backend, tool: Tool, piece: list[list[Stored]], cache_dir: str, stage: str, seen_as: str
+) -> Result:
     filled: list[Filled] = []
     bad: list[Bad] = []
     stopped = ""
     for copies in piece:
         try:
-            done = _fill_one(backend, tool, copies, cache_dir, stage, bad)
+            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad)
         except OSError as error:
             stopped = f"{error.strerror or error} in {cache_dir}"
             break
@@ -108,14 +114,14 @@ def _fill_piece(backend: Backend, tool: Tool, piece: list[list[Stored]], cache_d
 
 
 def _fill_one(
-    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, bad: list[Bad]
+    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, seen_as: str, bad: list[Bad]
 ) -> Filled | None:
     """Try each copy until one is good. `OSError` from here on means the room, never the store."""
     for stored in copies:
         try:
             data = backend.fetch(stored)
             entry = pack.decode(data, stored.address)
-            contents = bind(tool, entry, cache_dir)
+            contents = bind(tool, entry, seen_as)
         except (OSError, StoreError):
             continue  # gone or unreadable: a miss
         except (PackError, EntryRefused) as error:

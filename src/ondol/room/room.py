@@ -2,10 +2,16 @@
 
 <base>/ondol-room-<uid>-<random>/   mode 0700
     owner      who made it (pid, start time, boot, pid namespace), so that a later run can tell a dead one
+    members/   the same of each rank, if several share the room
+    open       only between `ondol open` and `ondol close`: what close must know; out of reach of what runs inside
     kept       only if the user asked to keep it: then nobody sweeps it
-    tmp/       the command's TMPDIR
+    left       only if it could not be removed: then `ondol gc` is the one to try again
     stage/     entries while they are being unpacked
+    tmp/       the command's TMPDIR
     cache/<tool>/
+
+A room that others enter through a wall has its tmp/ and cache/ in a directory of their own, `inside/`: that alone is
+mounted, and nothing beside it can be reached from there.
 """
 
 from __future__ import annotations
@@ -18,23 +24,35 @@ from ondol.host import files, process
 
 PREFIX = "ondol-room-"
 VARIABLE = "ONDOL_ROOM"
+#: The part of an open room that a job enters, and the note that says how it was opened.
+INSIDE = "inside"
+OPEN = "open"
 #: A room without an owner's note was left between two system calls; after a day nobody is between them any more.
 _ORPHAN_AGE = 24 * 3600.0
+#: An open room belongs to no process, so only time tells: longer than any CI system lets a job wait between steps.
+OPEN_AGE = 7 * 24 * 3600.0
 
 
 class Room:
-    def __init__(self, path: str, *, keeps_atime: bool) -> None:
+    def __init__(self, path: str, *, keeps_atime: bool, inner: str = "", seen_as: str = "") -> None:
         self.path = path
         #: Whether reading a file in here moves its access time: only then can we tell what was used.
         self.keeps_atime = keeps_atime
-        self.tmp = os.path.join(path, "tmp")
+        #: Where tmp/ and cache/ are, and the path under which the job sees that place.
+        self.inner = inner or path
+        self.seen_as = seen_as or self.inner
+        self.tmp = os.path.join(self.inner, "tmp")
         self.stage = os.path.join(path, "stage")
 
     def cache_dir(self, tool: str) -> str:
-        return os.path.join(self.path, "cache", tool)
+        return os.path.join(self.inner, "cache", tool)
+
+    def seen(self, path: str) -> str:
+        """A path inside, as the job sees it."""
+        return self.seen_as + path[len(self.inner) :]
 
     def env(self) -> dict[str, str]:
-        return {"TMPDIR": self.tmp, VARIABLE: self.path}
+        return {"TMPDIR": self.seen(self.tmp), VARIABLE: self.seen_as}
 
     def make_cache_dir(self, tool: str) -> str:
         path = self.cache_dir(tool)
@@ -46,51 +64,115 @@ class Room:
 
     def close(self) -> bool:
         """Remove everything. False if something in it could not be removed (files of another user)."""
-        return files.remove_tree(self.path)
+        return _remove(self.path)
 
 
-def open_room(base: str, *, keeps_atime: bool) -> Room:
-    """Make a new room in a directory that was found usable."""
+def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
+    """Make a new room in a directory that was found usable.
+
+    `at`: it is for somebody beyond our reach, who will see its inside at this path (empty: at its own).
+    """
     path = os.path.join(base, f"{PREFIX}{os.geteuid()}-{files.random_name()}")
+    inner = path if at is None else os.path.join(path, INSIDE)
     try:
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # an exotic umask must not lock us out of our own room
         files.write_new(os.path.join(path, "owner"), process.myself().encode(), 0o600, sync=False)
-        for name in ("tmp", "stage", "cache"):
-            os.mkdir(os.path.join(path, name), 0o700)
-            os.chmod(os.path.join(path, name), 0o700)
+        folders = [os.path.join(inner, "tmp"), os.path.join(inner, "cache"), os.path.join(path, "stage")]
+        for folder in folders if inner == path else [inner, *folders]:
+            os.mkdir(folder, 0o700)
+            os.chmod(folder, 0o700)
     except OSError as error:
         files.remove_tree(path)
         raise RoomError(
             f"cannot make a room in {base}", because=error.strerror or str(error), hint="name another --room-dir"
         )
-    return Room(path, keeps_atime=keeps_atime)
+    return Room(path, keeps_atime=keeps_atime, inner=inner, seen_as=at or "")
+
+
+def _remove(path: str) -> bool:
+    """Remove a room; if somebody else's files stay in it, note that, so that not every later job tries again."""
+    if files.remove_tree(path):
+        return True
+    try:
+        files.write_new(os.path.join(path, "left"), b"", 0o600, sync=False)
+    except OSError:
+        pass  # noted before, or not ours at all
+    return False
 
 
 def sweep(base: str) -> int:
     """Remove our own rooms whose jobs are certainly over (SIGKILL, power loss); never a live one or another user's."""
-    ours = f"{PREFIX}{os.geteuid()}-"
+    mine = [path for path in rooms_in(base, os.geteuid()) if _is_mine(path) and not _has(path, "left")]
+    return sum(_remove(path) for path in mine if is_over(path))
+
+
+def rooms_in(base: str, uid: int | None) -> list[str]:
+    """The rooms that bear this user's name, or anybody's."""
+    start = PREFIX if uid is None else f"{PREFIX}{uid}-"
     try:
-        names = [name for name in os.listdir(base) if name.startswith(ours)]
+        return [os.path.join(base, name) for name in os.listdir(base) if name.startswith(start)]
     except OSError:
-        return 0
-    return sum(files.remove_tree(path) for path in (os.path.join(base, name) for name in names) if _is_over(path))
+        return []
 
 
-def _is_over(path: str) -> bool:
+def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
+    """Whether nobody can still want this room. False for any that we may not judge."""
     try:
         status = os.lstat(path)
     except OSError:
         return False  # another job swept it at this moment
+    if os.path.islink(path) or os.geteuid() not in (0, status.st_uid) or _has(path, "kept"):
+        return False
     try:
-        if status.st_uid != os.geteuid() or os.path.islink(path) or os.path.lexists(os.path.join(path, "kept")):
-            return False
-        owner = process.Owner.decode(files.read_regular(os.path.join(path, "owner"), 4096)[0])
-    except FileNotFoundError:
-        owner = None
+        owners = _owners(path)
     except OSError:
         return False
-    if owner is None:
+    if _has(path, OPEN):
+        return _was_abandoned(path, owners, open_age)
+    if not owners:
         return time.time() - status.st_mtime > _ORPHAN_AGE
     # The job's own processes may outlive its Ondol; they carry the room's name in their environment.
-    return process.certainly_dead(owner) and not process.mentions_in_environment(f"{VARIABLE}={path}")
+    return all(map(process.certainly_dead, owners)) and not process.mentions_in_environment(f"{VARIABLE}={path}")
+
+
+def _is_mine(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False  # another job swept it at this moment
+
+
+def _has(path: str, name: str) -> bool:
+    return os.path.lexists(os.path.join(path, name))
+
+
+def _owners(path: str) -> list[process.Owner]:
+    """Everybody who signed; nobody if that was cut off. Raises `OSError` if it cannot be read."""
+    notes = [os.path.join(path, "owner")]
+    members = os.path.join(path, "members")
+    if os.path.isdir(members):
+        notes += [os.path.join(members, name) for name in os.listdir(members)]
+    found = []
+    for note in notes:
+        try:
+            found.append(process.Owner.decode(files.read_regular(note, 4096)[0]))
+        except FileNotFoundError:
+            continue
+    return [owner for owner in found if owner]
+
+
+def _was_abandoned(path: str, owners: list[process.Owner], age: float) -> bool:
+    """An open room is nobody's process. It is over after a reboot, or when it is old and nobody stands in it."""
+    if any(owner.boot and owner.boot != process.boot_id() for owner in owners):
+        return True
+    try:
+        opened = os.lstat(os.path.join(path, OPEN)).st_mtime
+    except OSError:
+        return False  # being closed at this moment
+    name = os.path.basename(path)
+    return (
+        time.time() - opened > age
+        and not process.mentions_in_environment(f"{VARIABLE}={path}")
+        and not process.mentions_in_mounts(name)
+    )
