@@ -192,14 +192,14 @@ def remove_tree(path: str) -> bool:
     """
     above, name = os.path.split(os.path.abspath(path))
     try:
-        parent = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        parent = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # which we need not be able to read
     except OSError:
         return not os.path.lexists(path)
     try:
         _Removal(parent, name).run()
         return not _is_there(name, parent)
     finally:
-        os.close(parent)
+        close_quietly(parent)
 
 
 class _Removal:
@@ -233,7 +233,7 @@ class _Removal:
         except OSError:
             return False
         finally:
-            os.close(here)
+            close_quietly(here)
         return True
 
     def _remove_folder(self, here: int, name: str, depth: int) -> None:
@@ -243,7 +243,7 @@ class _Removal:
             return
         try:
             # Moving a directory changes it (its `..`): it must be ours to write.
-            os.close(_open_unlocked(name, here))
+            close_quietly(_open_unlocked(name, here))
             os.rename(name, random_name(), src_dir_fd=here, dst_dir_fd=self._top)
             self._moved = True
         except OSError:
@@ -260,13 +260,13 @@ def _open_unlocked(name: str, parent: int) -> int:
         try:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
         finally:
-            os.close(named)
+            close_quietly(named)
         fd = open_dir(name, parent)
     try:
         status = os.fstat(fd)
         if status.st_mode & 0o700 != 0o700:
             os.fchmod(fd, 0o700)
-    except PermissionError:
+    except OSError:
         pass  # somebody else's: what can be removed in it is removed
     return fd
 

@@ -5,7 +5,7 @@
     members/   the same of each rank, if several share the room
     open       only between `ondol open` and `ondol close`: what close must know; out of reach of what runs inside
     kept       only if the user asked to keep it: then nobody sweeps it
-    left       only if it could not be removed: then `ondol gc` is the one to try again
+    left       only if a later job could not remove it either: then `ondol gc` is the one to try again
     stage/     entries while they are being unpacked
     tmp/       the command's TMPDIR
     cache/<tool>/
@@ -17,6 +17,7 @@ mounted, and nothing beside it can be reached from there.
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from ondol.errors import RoomError
@@ -59,12 +60,21 @@ class Room:
         os.makedirs(path, mode=0o755, exist_ok=True)
         return path
 
+    def hand_over(self, owner: int | None, around: int, folders: int, plain: int) -> None:
+        """Give what is inside to whoever will enter; nobody has yet, so every name still is what we made."""
+        for folder, _, names, here in os.fwalk(self.inner, topdown=False):
+            for name in names:
+                if not stat.S_ISLNK(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                    _give(os.open(name, files.READ, dir_fd=here), owner, plain)
+            _give(files.open_dir(folder), owner, folders)
+        os.chmod(self.path, around)
+
     def keep(self) -> None:
         files.write_new(os.path.join(self.path, "kept"), b"", 0o600, sync=False)
 
     def close(self) -> bool:
         """Remove everything. False if something in it could not be removed (files of another user)."""
-        return _remove(self.path)
+        return files.remove_tree(self.path)
 
 
 def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
@@ -90,8 +100,17 @@ def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
     return Room(path, keeps_atime=keeps_atime, inner=inner, seen_as=at or "")
 
 
-def _remove(path: str) -> bool:
-    """Remove a room; if somebody else's files stay in it, note that, so that not every later job tries again."""
+def _give(fd: int, owner: int | None, bits: int) -> None:
+    try:
+        os.fchmod(fd, os.fstat(fd).st_mode & 0o777 | bits)
+        if owner is not None:
+            os.fchown(fd, owner, -1)
+    finally:
+        os.close(fd)
+
+
+def _sweep_away(path: str) -> bool:
+    """Remove what a job could not; if somebody else's files stay, note that, so that not every later job tries."""
     if files.remove_tree(path):
         return True
     try:
@@ -104,7 +123,7 @@ def _remove(path: str) -> bool:
 def sweep(base: str) -> int:
     """Remove our own rooms whose jobs are certainly over (SIGKILL, power loss); never a live one or another user's."""
     mine = [path for path in rooms_in(base, os.geteuid()) if _is_mine(path) and not _has(path, "left")]
-    return sum(_remove(path) for path in mine if is_over(path))
+    return sum(_sweep_away(path) for path in mine if is_over(path))
 
 
 def rooms_in(base: str, uid: int | None) -> list[str]:
