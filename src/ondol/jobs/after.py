@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 def conclude(job: Context) -> None:
     settings, status = job.settings, job.report.status
+    if job.shared:
+        from ondol.jobs import sharing
+
+        status = sharing.leave(job, status) or status
     scope = job.scopes.write
     decision = policy.may_publish(settings.publish, job.event, scope, frozen=settings.frozen, status=status)
     job.report.may_publish = decision.publish
@@ -143,6 +147,10 @@ def final_status(job: Context) -> int:
 
 def leave(job: Context) -> None:
     """The room goes, or stays if that was asked for. Nothing in it can keep us."""
+    if job.shared:  # we were stopped before all was done
+        from ondol.jobs import sharing
+
+        sharing.leave(job, job.report.status or exitcodes.INTERNAL)
     room = job.room
     if room is None:
         return

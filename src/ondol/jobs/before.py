@@ -13,7 +13,7 @@ from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem
 from ondol.jobs.context import Context
 from ondol.light import Any
-from ondol.room import choose, room
+from ondol.room import choose, room, share
 from ondol.tools import registry, table
 from ondol.tools.table import Row
 
@@ -22,14 +22,30 @@ from ondol.tools.table import Row
 
 def prepare(job: Context, tools: list[Row], *, asked: set[str]) -> None:
     """`asked`: the tools that the user named, whose own variables no longer decide."""
-    _open_room(job)
-    if job.room:
-        _plan(job, tools, asked)
-        if job.managed:
-            _fill(job)
+
+    def alone() -> None:
+        _open_room(job, base, keeps_atime)
+        if job.room:
+            _plan(job, tools, asked)
+            if job.managed:
+                _fill(job)
+
+    try:
+        base, keeps_atime = _choose_base(job)
+    except RoomError as error:
+        job.report.warn(f"running without a room: {error.line()}")
+        return
+    key = share.share_key(job.settings.share, job.env)
+    if key and job.at is None:
+        from ondol.jobs import sharing
+
+        sharing.enter(job, base, key, alone, lambda: _plan(job, tools, asked))
+    else:
+        alone()
 
 
-def _open_room(job: Context) -> None:
+def _choose_base(job: Context) -> tuple[str, bool]:
+    """(the directory for the room, whether it keeps access times); raises `RoomError` if there is none."""
     probes: dict[str, filesystem.Usable] = {}
 
     def why_not(path: str) -> str:
@@ -39,14 +55,18 @@ def _open_room(job: Context) -> None:
     def is_network(path: str) -> bool:
         return filesystem.is_network(filesystem.fs_type(path))
 
+    choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), is_network, why_not)
+    base = choice.candidate.path
+    for passed, why in choice.passed:
+        if passed.source == "--room-dir":
+            job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
+    return base, probes[base].keeps_atime
+
+
+def _open_room(job: Context, base: str, keeps_atime: bool) -> None:
     try:
-        choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), is_network, why_not)
-        base = choice.candidate.path
-        for passed, why in choice.passed:
-            if passed.source == "--room-dir":
-                job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
         room.sweep(base)
-        job.room = room.open_room(base, keeps_atime=probes[base].keeps_atime, at=job.at)
+        job.room = room.open_room(base, keeps_atime=keeps_atime, at=job.at)
         job.report.room = job.room.path
     except RoomError as error:
         job.report.warn(f"running without a room: {error.line()}")

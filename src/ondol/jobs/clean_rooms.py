@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ondol.host import files, filesystem
 from ondol.light import Record
-from ondol.room import choose
+from ondol.room import choose, meeting
 from ondol.room.room import is_over, rooms_in
 
 #: A room that somebody filled with a million files is named by the first owners that are found in it.
@@ -29,6 +29,9 @@ def clean_rooms(room_dir: str, env: Mapping[str, str], open_age: float, *, dry_r
     # One that a dead server holds is not looked at: asking would hold us too.
     local = [base for base in bases if not filesystem.is_network(filesystem.fs_type(base)) or base == room_dir]
     places = dict.fromkeys(map(os.path.realpath, local))
+    if not dry_run:
+        for base in places:
+            meeting.sweep(base)
     return [_clean(path, open_age, dry_run=dry_run) for base in places for path in sorted(rooms_in(base, everybody))]
 
 

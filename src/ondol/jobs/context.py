@@ -16,6 +16,7 @@ from ondol.trust import ci, policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ondol.jobs.sharing import Shared
     from ondol.room.fill import Filled
 
 #: (what is being done, done, total)
@@ -35,6 +36,8 @@ class Context:
         self.room: Room | None = None
         #: For a room that others enter, the path at which they will see it (empty: its own); None for the job's own.
         self.at: str | None = None
+        #: Our part in it, if the ranks of a job step share it.
+        self.shared: Shared | None = None
         self.managed: list[Row] = []
         self.filled: dict[str, list[Filled]] = {}
         #: False once the store has failed us: it is left alone for the rest of the job.

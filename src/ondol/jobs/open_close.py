@@ -144,7 +144,7 @@ def _restored(fields: dict[str, Any], given: Mapping[str, Any], env: Mapping[str
     context.store_path = report.store = fields["store"]
     context.store_works = fields["store_works"]
     context.managed = [row for name in fields["managed"] for row in registry.choose([name])]
-    context.filled = {name: [_filled(entry) for entry in entries] for name, entries in fields["filled"].items()}
+    context.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
     report.scope = context.scopes.write
     report.env = fields["env"]
     report.tools = {name: ToolReport(**tool) for name, tool in fields["tools"].items()}
@@ -159,8 +159,3 @@ def _settings(saved: dict[str, Any], given: Mapping[str, Any]) -> Settings:
     values = {option.name: Value(*saved.get(option.name, (value.value, value.origin))) for option, value in now.rows()}
     values |= {option.name: value for option, value in now.rows() if option.name in given}
     return Settings(values)
-
-
-def _filled(entry: list[Any]) -> Filled:
-    fields: list[Any] = [tuple(field) if isinstance(field, list) else field for field in entry]
-    return Filled(*fields)

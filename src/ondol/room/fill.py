@@ -36,6 +36,12 @@ class Filled(Record):
     seconds: float
     raw_bytes: int
 
+    @classmethod
+    def of(cls, fields: list[Any]) -> Filled:
+        """From a file or a pipe that knows no tuples."""
+        values: list[Any] = [tuple(field) if type(field) is list else field for field in fields]
+        return cls(*values)
+
 
 class Bad(Record):
     """A pack that claimed to be an entry and was not."""
