@@ -239,8 +239,8 @@ def test_old_room_with_somebody_in_it_is_swept(program: Program, shared_store: P
 
 def test_room_of_before_the_reboot_stays(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place)
-    owner = (opened.path / "owner").read_text().split("\n")
-    (opened.path / "owner").write_text("\n".join([*owner[:2], "another-boot", *owner[3:]]))
+    owner = (opened.path / room.OPENER).read_text().split("\n")
+    (opened.path / room.OPENER).write_text("\n".join([*owner[:2], "another-boot", *owner[3:]]))
     room.sweep(str(place))
     assert not opened.path.exists()
 

@@ -139,8 +139,10 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         index = store.index(row.name, job.scopes.read) if row.name in there else []
         if not index:
             continue
+        from ondol.host import zstd
         from ondol.room import fill, select
 
+        zstd.codec()  # without one every entry would be a miss, and nobody would know why
         tool = registry.load(row)
 
         size = sum(stored.size for stored in index)

@@ -14,7 +14,7 @@ import stat
 from ondol.errors import RoomError
 from ondol.host import files, process
 from ondol.light import Any
-from ondol.room.room import INSIDE, OPEN, PREFIX, Room
+from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 
 FORMAT = 1
 _MAX_BYTES = 256 << 20
@@ -27,6 +27,7 @@ def save(room: Room, fields: dict[str, Any]) -> None:
     temporary = os.path.join(room.path, f"{OPEN}.{files.random_name()}")
     files.write_new(temporary, json.dumps(known).encode(), 0o600, sync=False)
     os.rename(temporary, os.path.join(room.path, OPEN))
+    os.rename(os.path.join(room.path, OWNER), os.path.join(room.path, OPENER))
 
 
 def take(path: str) -> tuple[Room, dict[str, Any]]:
@@ -46,8 +47,7 @@ def take(path: str) -> tuple[Room, dict[str, Any]]:
         data, status = files.read_regular(_CLOSING, _MAX_BYTES, dir_fd=here)
         _check_owner(f"{path}/{_CLOSING}", status)
         # If we are killed from here on, the next job sweeps the room as it does any dead process' room.
-        files.unlink_quietly("owner", dir_fd=here)
-        files.write_new("owner", process.myself().encode(), 0o600, dir_fd=here, sync=False)
+        files.write_new(OWNER, process.myself().encode(), 0o600, dir_fd=here, sync=False)
     except OSError as error:
         why = "it was closed before" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
         raise RoomError(f"the room {path} is not open", because=why)

@@ -4,6 +4,7 @@
     owner      who made it (pid, start time, boot, pid namespace), so that a later run can tell a dead one
     members/   the same of each rank, if several share the room
     open       only between `ondol open` and `ondol close`: what close must know; out of reach of what runs inside
+    opener     instead of `owner`, then: who opened it; nobody owns it
     kept       only if the user asked to keep it: then nobody sweeps it
     left       only if a later job could not remove it either: then `ondol gc` is the one to try again
     stage/     entries while they are being unpacked
@@ -28,6 +29,8 @@ VARIABLE = "ONDOL_ROOM"
 #: The part of an open room that a job enters, and the note that says how it was opened.
 INSIDE = "inside"
 OPEN = "open"
+OWNER = "owner"
+OPENER = "opener"
 #: A room without an owner's note was left between two system calls; after a day nobody is between them any more.
 _ORPHAN_AGE = 24 * 3600.0
 #: An open room belongs to no process, so only time tells: longer than any CI system lets a job wait between steps.
@@ -87,7 +90,7 @@ def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
     try:
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # an exotic umask must not lock us out of our own room
-        files.write_new(os.path.join(path, "owner"), process.myself().encode(), 0o600, sync=False)
+        files.write_new(os.path.join(path, OWNER), process.myself().encode(), 0o600, sync=False)
         folders = [os.path.join(inner, "tmp"), os.path.join(inner, "cache"), os.path.join(path, "stage")]
         for folder in folders if inner == path else [inner, *folders]:
             os.mkdir(folder, 0o700)
@@ -144,11 +147,11 @@ def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
     if os.path.islink(path) or os.geteuid() not in (0, status.st_uid) or _has(path, "kept"):
         return False
     try:
+        if _has(path, OPEN):
+            return _was_abandoned(path, open_age)
         owners = _owners(path)
     except OSError:
         return False
-    if _has(path, OPEN):
-        return _was_abandoned(path, owners, open_age)
     if not owners:
         return time.time() - status.st_mtime > _ORPHAN_AGE
     # The job's own processes may outlive its Ondol; they carry the room's name in their environment.
@@ -168,7 +171,7 @@ def _has(path: str, name: str) -> bool:
 
 def _owners(path: str) -> list[process.Owner]:
     """Everybody who signed; nobody if that was cut off. Raises `OSError` if it cannot be read."""
-    notes = [os.path.join(path, "owner")]
+    notes = [os.path.join(path, OWNER)]
     members = os.path.join(path, "members")
     if os.path.isdir(members):
         notes += [os.path.join(members, name) for name in os.listdir(members)]
@@ -181,17 +184,18 @@ def _owners(path: str) -> list[process.Owner]:
     return [owner for owner in found if owner]
 
 
-def _was_abandoned(path: str, owners: list[process.Owner], age: float) -> bool:
+def _was_abandoned(path: str, age: float) -> bool:
     """An open room is nobody's process. It is over after a reboot, or when it is old and nobody stands in it."""
-    if any(owner.boot and owner.boot != process.boot_id() for owner in owners):
-        return True
     try:
-        opened = os.lstat(os.path.join(path, OPEN)).st_mtime
-    except OSError:
-        return False  # being closed at this moment
-    name = os.path.basename(path)
+        opener = process.Owner.decode(files.read_regular(os.path.join(path, OPENER), 4096)[0])
+    except FileNotFoundError:
+        opener = None  # it was opened at this moment, or its opener was killed at the last
+    boot = process.boot_id()
+    if opener and opener.boot and boot and opener.boot != boot:
+        return True
+    opened = os.lstat(os.path.join(path, OPEN)).st_mtime
     return (
         time.time() - opened > age
         and not process.mentions_in_environment(f"{VARIABLE}={path}")
-        and not process.mentions_in_mounts(name)
+        and not process.mentions_in_mounts(os.path.basename(path))
     )
