@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ondol.host import files, filesystem
+from ondol.host import filesystem
 from ondol.light import Record
 from ondol.room import choose, meeting
-from ondol.room.room import is_over, rooms_in
+from ondol.room.room import is_over, rooms_in, sweep_away
 
 #: A room that somebody filled with a million files is named by the first owners that are found in it.
 _MAX_LOOKED_AT = 10_000
@@ -38,7 +38,7 @@ def clean_rooms(room_dir: str, env: Mapping[str, str], open_age: float, *, dry_r
 def _clean(path: str, open_age: float, *, dry_run: bool) -> Room:
     if not is_over(path, open_age):
         return Room(path, "in use")
-    if dry_run or files.remove_tree(path):
+    if dry_run or sweep_away(path):
         return Room(path, "removed")
     return Room(path, "stuck", _owners_in(path))
 

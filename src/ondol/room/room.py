@@ -6,6 +6,7 @@
     open       only between `ondol open` and `ondol close`: what close must know; out of reach of what runs inside
     opener     instead of `owner`, then: who opened it; nobody owns it
     kept       only if the user asked to keep it: then nobody sweeps it
+    over       only if its own job could not remove it: somebody else's files are in it
     left       only if a later job could not remove it either: then `ondol gc` is the one to try again
     stage/     entries while they are being unpacked
     tmp/       the command's TMPDIR
@@ -77,7 +78,7 @@ class Room:
 
     def close(self) -> bool:
         """Remove everything. False if something in it could not be removed (files of another user)."""
-        return files.remove_tree(self.path)
+        return _remove(self.path, "over")
 
 
 def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
@@ -112,12 +113,17 @@ def _give(fd: int, owner: int | None, bits: int) -> None:
         os.close(fd)
 
 
-def _sweep_away(path: str) -> bool:
+def sweep_away(path: str) -> bool:
     """Remove what a job could not; if somebody else's files stay, note that, so that not every later job tries."""
+    return _remove(path, "left")
+
+
+def _remove(path: str, otherwise: str) -> bool:
+    """Remove a room, or note in what stays of it that nobody wants it."""
     if files.remove_tree(path):
         return True
     try:
-        files.write_new(os.path.join(path, "left"), b"", 0o600, sync=False)
+        files.write_new(os.path.join(path, otherwise), b"", 0o600, sync=False)
     except OSError:
         pass  # noted before, or not ours at all
     return False
@@ -126,7 +132,7 @@ def _sweep_away(path: str) -> bool:
 def sweep(base: str) -> int:
     """Remove our own rooms whose jobs are certainly over (SIGKILL, power loss); never a live one or another user's."""
     mine = [path for path in rooms_in(base, os.geteuid()) if _is_mine(path) and not _has(path, "left")]
-    return sum(_sweep_away(path) for path in mine if is_over(path))
+    return sum(sweep_away(path) for path in mine if is_over(path))
 
 
 def rooms_in(base: str, uid: int | None) -> list[str]:
@@ -146,6 +152,8 @@ def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
         return False  # another job swept it at this moment
     if os.path.islink(path) or os.geteuid() not in (0, status.st_uid) or _has(path, "kept"):
         return False
+    if _has(path, "over") or _has(path, "left"):
+        return True
     try:
         if _has(path, OPEN):
             return _was_abandoned(path, open_age)
