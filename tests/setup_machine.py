@@ -22,6 +22,8 @@ PURPOSE = {
     "e2fsprogs": "power-loss images",
     "python3-dev": "Triton's helper library",
     "git": "provenance of entries",
+    "podman": "rooms across a real container's wall",
+    "runc": "the same: podman's other runtime does not work on every CI machine",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
 #: What Debian asks before it starts a service that it has just installed.
@@ -34,6 +36,8 @@ def missing() -> list[str]:
         "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
+        "podman": shutil.which("podman"),
+        "runc": shutil.which("runc", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]
