@@ -22,6 +22,7 @@ PURPOSE = {
     "e2fsprogs": "power-loss images",
     "python3-dev": "Triton's helper library",
     "git": "provenance of entries",
+    "nodejs": "the steps of our GitHub action",
     "podman": "rooms across a real container's wall",
     "runc": "the same: podman's other runtime does not work on every CI machine",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
@@ -36,6 +37,7 @@ def missing() -> list[str]:
         "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
+        "nodejs": shutil.which("node"),
         "podman": shutil.which("podman"),
         "runc": shutil.which("runc", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
     }

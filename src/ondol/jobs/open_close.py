@@ -27,7 +27,15 @@ from ondol.tools import registry, table
 from ondol.trust import policy
 
 #: What a CI system may say instead of a status.
-STATUS_WORDS = {"success": 0, "failure": 1, "cancelled": 130, "canceled": 130}
+STATUS_WORDS = {
+    "success": 0,
+    "failure": 1,
+    "failed": 1,
+    "unstable": 1,
+    "aborted": 130,
+    "cancelled": 130,
+    "canceled": 130,
+}
 
 
 class Opened(Record):
