@@ -3,7 +3,8 @@
     python3 packaging/one_file.py [--output dist/ondol.pyz] [--without-libzstd]
 
 Inside: our own modules; tomli for Python 3.10; this machine's libzstd, if it has one, which is used only where there is
-neither the package `zstandard` nor a libzstd of the system's own. It runs on any Python from 3.10 on.
+neither the package `zstandard` nor a libzstd of the system's own. It runs on any Python from 3.10 on, and starts faster
+on the version that built it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ctypes.util
 import os
+import py_compile
 import re
 import shutil
 import subprocess
@@ -47,6 +49,7 @@ def build(output: Path, *, with_libzstd: bool = True) -> Path:
             (stage / "ondol" / "native").mkdir()
             shutil.copyfile(library, stage / "ondol" / "native" / f"libzstd-{os.uname().machine}.so")
         (stage / "__main__.py").write_text(MAIN)
+        compile_all(stage)
         for path in stage.rglob("*"):
             os.utime(path, (EPOCH, EPOCH))  # the same sources make the same bytes
         part = output.with_suffix(".part")
@@ -54,6 +57,15 @@ def build(output: Path, *, with_libzstd: bool = True) -> Path:
         part.chmod(0o755)
         part.replace(output)
     return output
+
+
+def compile_all(stage: Path) -> None:
+    """For the version of Python that builds this; another one passes over what is not for it and reads the source."""
+    for source in sorted(stage.rglob("*.py")):
+        # Unchecked: the times of files in a zip are in some time zone, and would make every one of them look stale.
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        inside = str(source.relative_to(stage))
+        py_compile.compile(str(source), f"{source}c", dfile=inside, doraise=True, invalidation_mode=mode)
 
 
 def add_tomli(stage: Path) -> None:

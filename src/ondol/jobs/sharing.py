@@ -25,7 +25,6 @@ from ondol.room.room import Room
 _MARGIN = 15.0
 #: What a rank leaves in the room if it did not succeed: its status.
 _FAILED = "failed"
-_VANISHED = 137
 
 
 class Shared:
@@ -117,8 +116,6 @@ def _leave(job: Context, part: Shared, here: Room, status: int, meeting: Meeting
         _note_failure(here, status)
     others = {name: owner for name, owner in meetings.members(here.path).items() if name != part.member}
     vanished = [name for name, owner in others.items() if process.certainly_dead(owner)]
-    if vanished:
-        _note_failure(here, _VANISHED)
     if len(vanished) < len(others):
         files.unlink_quietly(os.path.join(here.path, "members", part.member))
         job.report.remarks.append("the room is shared: the last rank on this node harvests and publishes")
