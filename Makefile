@@ -4,6 +4,9 @@
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Programs that are tested against, each in a directory of its own: the oldest versions that are promised to work, and
+# what must not be installed beside them.
+BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit bench dist clean
@@ -14,7 +17,7 @@ help:            ## what can be made
 demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
 	@$(BIN)/python -m ondol.demo
 
-test: check $(VENV)/.dev .build/triton36 .build/tools ## everything: lint, types, unit, fault, real-tool and multi-user tests
+test: check $(VENV)/.dev $(BESIDE) .build/tools ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
 	$(BIN)/python -m pytest
 
@@ -43,9 +46,12 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.demo
 
-# A second Triton beside the first one: the oldest layout that is promised to work.
-.build/triton36: | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@.part triton==3.6.0
+.build/triton36: WHAT = triton==3.6.0
+.build/uv: WHAT = uv==0.13.7
+.build/uv04: WHAT = uv==0.4.30
+.build/pip25: WHAT = pip==25.0
+$(BESIDE): | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@.part $(WHAT)
 	mv $@.part $@
 
 # Real tools that run without a GPU (PyTorch, JAX, Numba, Warp, TileLang), apart from our own packages.

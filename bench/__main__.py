@@ -18,6 +18,8 @@ BENCHES = {
     "growth": "bench.growth",
     "ranks": "bench.ranks",
     "triton": "bench.triton_program",
+    "inductor": "bench.inductor_program",
+    "engines": "bench.engines",
 }
 
 

@@ -59,6 +59,7 @@ class Program:
         umask: int = -1,
         cwd: Path | str = "/",
         env: dict[str, str] | None = None,
+        timeout: float = 120,
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -71,10 +72,17 @@ class Program:
             env=self.env(**(env or {})),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=timeout,
             check=False,
             **options,
         )
+
+    def works_for_others(self, python: str) -> bool:
+        """Whether every user can execute this interpreter."""
+        try:
+            return self.run([python, "-c", "import sys"], uid=65534).returncode == 0
+        except PermissionError:  # in somebody's home
+            return False
 
     def job(self, store: Path | str, *kernels: str, options: tuple[str, ...] = (), **how: Any) -> Job:
         """A job on this store that uses these kernels, with the stand-in for Triton."""

@@ -20,13 +20,23 @@ from programs import nfs_image
 PURPOSE = {
     "strace": "kills and errors at chosen system calls",
     "e2fsprogs": "power-loss images",
-    "python3-dev": "Triton's helper library",
+    "g++": "torch.compile on the processor; extensions that PyTorch and TVM FFI build",
+    "python3-dev": "Triton's helper library, extensions",
     "git": "provenance of entries",
     "nodejs": "the steps of our GitHub action",
     "podman": "rooms across a real container's wall",
     "runc": "the same: podman's other runtime does not work on every CI machine",
+    "slurm-wlm": "a real Slurm of three nodes",
+    "slurm-client": "a real Slurm of three nodes",
+    "munge": "a real Slurm of three nodes",
+    "openssh-server": "nodes that are reached by ssh",
+    "openssh-client": "nodes that are reached by ssh",
+    "acl": "the commands that ondol doctor prints for access control lists",
+    "ccache": "compiled objects behind a shared directory",
+    "openssl": "torch.compile on the processor, which hashes headers with it",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
+_SYSTEM = "/sbin:/usr/sbin:" + os.environ["PATH"]
 #: What Debian asks before it starts a service that it has just installed.
 POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -34,12 +44,21 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 def missing() -> list[str]:
     there = {
         "strace": shutil.which("strace"),
-        "e2fsprogs": shutil.which("mkfs.ext4", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
+        "e2fsprogs": shutil.which("mkfs.ext4", path=_SYSTEM),
         "python3-dev": (Path(sysconfig.get_paths()["include"]) / "Python.h").exists(),
         "git": shutil.which("git"),
         "nodejs": shutil.which("node"),
         "podman": shutil.which("podman"),
-        "runc": shutil.which("runc", path="/sbin:/usr/sbin:" + os.environ["PATH"]),
+        "runc": shutil.which("runc", path=_SYSTEM),
+        "slurm-wlm": shutil.which("slurmctld", path=_SYSTEM) and shutil.which("slurmd", path=_SYSTEM),
+        "slurm-client": shutil.which("srun"),
+        "munge": shutil.which("munged", path=_SYSTEM),
+        "openssh-server": shutil.which("sshd", path=_SYSTEM),
+        "openssh-client": shutil.which("ssh"),
+        "acl": shutil.which("setfacl"),
+        "ccache": shutil.which("ccache"),
+        "g++": shutil.which("g++"),
+        "openssl": shutil.which("openssl"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]
@@ -47,7 +66,7 @@ def missing() -> list[str]:
 
 @contextmanager
 def nothing_starts() -> Iterator[None]:
-    """The NFS server is for the test's machine: installing it must not start one here."""
+    """Servers are for the tests to start: installing them must start none here."""
     if POLICY.exists():
         yield
         return

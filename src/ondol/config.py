@@ -21,12 +21,19 @@ FILES = ("ondol.toml", "pyproject.toml")
 
 class Option(Record):
     name: str
-    #: text, name, flag, list, size, duration, uids, or choice
+    #: text, name, flag, list, count, size, duration, uids, or choice
     kind: str
     default: Any
     help: str
     metavar: str = ""
     choices: tuple[str, ...] = ()
+    #: The table of the file in which it stands, for what concerns one tool: `[tool.ondol.triton]`.
+    table: str = ""
+
+    @property
+    def key(self) -> str:
+        """How it is written in the file."""
+        return f"{self.table}.{self.name.removeprefix(self.table + '-')}" if self.table else self.name
 
     @property
     def variable(self) -> str:
@@ -53,6 +60,24 @@ OPTIONS: tuple[Option, ...] = (
     Option("fill-max", "size", 256 << 20, "how many packed bytes to fill, the most recently useful first", "SIZE"),
     Option("store-timeout", "duration", 120.0, "give up on a slow store after this long, and run without it", "TIME"),
     Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS"),
+    Option("retries", "count", 0, "run the command again, so often, if it failed of a fault in a cache", "N"),
+    Option(
+        "triton-autotune",
+        "flag",
+        False,
+        "keep and share what Triton's autotuning measured; fixes what is chosen",
+        table="triton",
+    ),
+    Option("tilelang-autotune", "flag", True, "share what TileLang's autotuning measured", table="tilelang"),
+    Option("helion-autotune", "flag", True, "share what Helion's autotuning measured", table="helion"),
+    Option(
+        "ccache-shared",
+        "text",
+        "",
+        "a directory of compiled objects behind each job's own ccache",
+        "DIR",
+        table="ccache",
+    ),
     Option("json", "text", "", "write what happened to this file", "FILE"),
     Option("quiet", "flag", False, "say nothing but warnings"),
     Option("verbose", "flag", False, "say more: what was set, filled, refused and why"),
@@ -82,6 +107,11 @@ class Settings:
     fill_max: int
     store_timeout: float
     trust: list[int]
+    retries: int
+    triton_autotune: bool
+    tilelang_autotune: bool
+    helion_autotune: bool
+    ccache_shared: str
     json: str
     quiet: bool
     verbose: bool
@@ -94,6 +124,9 @@ class Settings:
     def origin(self, name: str) -> str:
         return self._values[name].origin
 
+    def value(self, name: str) -> Any:
+        return self._values[name].value
+
     def rows(self) -> list[tuple[Option, Value]]:
         return [(BY_NAME[name], value) for name, value in self._values.items()]
 
@@ -105,9 +138,11 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Se
 
 
 def merge(flags: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[str, Any], path: str) -> Settings:
-    unknown = [name for name in from_file if name not in BY_NAME]
+    from_file = _by_key(from_file)
+    known = {option.key: option for option in OPTIONS}
+    unknown = [key for key in from_file if key not in known]
     if unknown:
-        meant = words.closest(unknown[0], list(BY_NAME))
+        meant = words.closest(unknown[0], list(known))
         raise UsageError(
             f"unknown key {unknown[0]!r} in {path}",
             hint=f"did you mean {meant!r}?" if meant else "ondol config lists the keys",
@@ -118,11 +153,19 @@ def merge(flags: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[s
             values[option.name] = _convert(option, flags[option.name], "command line")
         elif env.get(option.variable, "") != "":
             values[option.name] = _convert(option, env[option.variable], option.variable)
-        elif option.name in from_file:
-            values[option.name] = _convert(option, from_file[option.name], path)
+        elif option.key in from_file:
+            values[option.name] = _convert(option, from_file[option.key], path)
         else:
             values[option.name] = Value(option.default, "default")
     return Settings(values)
+
+
+def _by_key(section: Mapping[str, Any]) -> dict[str, Any]:
+    """`[tool.ondol.triton]` with `autotune` as the key `triton.autotune`."""
+    flat: dict[str, Any] = {}
+    for key, value in section.items():
+        flat |= {f"{key}.{inner}": item for inner, item in value.items()} if isinstance(value, dict) else {key: value}
+    return flat
 
 
 _FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -139,6 +182,7 @@ def _convert(option: Option, raw: Any, origin: str) -> Value:
             "duration": "a time such as 90s or 15m",
             "uids": "numbers such as 1000,1001",
             "list": "names, separated by commas",
+            "count": "a number such as 1",
             "text": "a text",
             "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
@@ -179,6 +223,13 @@ def _uids(_: Option, raw: Any) -> list[int]:
     return numbers
 
 
+def _count(_: Option, raw: Any) -> int:
+    number = int(raw) if isinstance(raw, str) else raw
+    if type(number) is not int or number < 0:
+        raise ValueError
+    return number
+
+
 def _size(_: Option, raw: Any) -> int:
     return raw if type(raw) is int else words.parse_size(raw)
 
@@ -200,6 +251,7 @@ _CONVERTERS: dict[str, Callable[[Option, Any], Any]] = {
     "choice": _choice,
     "list": _list,
     "uids": _uids,
+    "count": _count,
     "size": _size,
     "duration": _duration,
 }

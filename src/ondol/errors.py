@@ -7,6 +7,7 @@
     │   └── StoreFormat    there is one, of a format this version does not speak
     ├── PackError          bytes that claim to be a pack and are not a good one
     ├── EntryRefused       a tool's entry that must not travel, and why
+    ├── EntryUnfit         a good entry that was made from other things than are here
     └── RoomError          no private room could be opened
 
 Each error has four parts, printed in this order: *what* happened to which thing, *because* of what was observed,
@@ -60,6 +61,10 @@ class PackError(OndolError):
 
 class EntryRefused(OndolError):
     """An entry in a tool's cache that must not be packed: incomplete, torn, path-bound elsewhere."""
+
+
+class EntryUnfit(OndolError):
+    """A good entry that is not for this machine: a source, a header or a compiler is another one here. A miss."""
 
 
 class RoomError(OndolError):

@@ -62,7 +62,8 @@ class JobReport:
         self.publish_seconds = 0.0
 
     def update(self, name: str, **changes: Any) -> None:
-        self.tools[name] = self.tools.get(name, ToolReport(name))._replace(**changes)
+        known = self.tools.get(name)
+        self.tools[name] = known._replace(**changes) if known else ToolReport(name, **changes)
 
     def warn(self, text: str) -> None:
         if text not in self.warnings:

@@ -8,6 +8,8 @@ OK = 0
 #: `ondol store verify`: bits that add up, as in `nix store verify`.
 VERIFY_CORRUPT = 1
 VERIFY_UNREADABLE = 4
+#: `ondol doctor`: errors were found (with `--strict`, warnings too).
+DOCTOR_FOUND = 1
 #: `ondol explain`: no known fault explains a failure in these logs.
 NOTHING_KNOWN = 1
 #: The command line or the configuration makes no sense.

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from ondol import exitcodes
+from ondol.engines import choose
 from ondol.errors import OndolError
 from ondol.fleet import devices, launch
 from ondol.fleet.journal import Journal
 from ondol.fleet.options import OPTIONS, destination
 from ondol.fleet.plan import MARKER
-from ondol.jobs import run_session
+from ondol.jobs import node_settings, run_beyond, run_session
 from ondol.report import run_github, run_record, run_replay, run_summary
-from ondol.testing import fixtures, spawned, tasks
+from ondol.testing import fixtures, node, spawned, tasks
+
+STATION = pytest.StashKey["node.Station | None"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,10 +52,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     spec = wanted(early_config)
     if not spec or spawned.is_spawned():
         return
+    station = early_config.stash[STATION] = node.adopt()
+    if station is None and run_beyond.wish_of(early_config).far:
+        return  # the tests run on nodes, which look for their own devices
     options = early_config.known_args_namespace
     try:
         fleet = devices.choose(spec, os.environ, tuple(options.ondol_device_env))
     except OndolError as error:
+        if station is not None:
+            station.fail(error)
         raise pytest.UsageError(str(error))
     workers = len(fleet.devices) * max(1, options.ondol_workers_per_device)
     os.environ.update(devices.thread_caps(workers, os.environ))
@@ -61,9 +69,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def wanted(config: pytest.Config) -> str:
     """The device specification; empty when nobody asked."""
     options = config.known_args_namespace
-    return str(getattr(options, "ondol_devices", None) or config.getini("ondol_devices") or "")
+    spec = str(getattr(options, "ondol_devices", None) or config.getini("ondol_devices") or "")
+    return spec or ("auto" if run_beyond.wish_of(config).far else "")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     spec = wanted(config)
@@ -75,12 +85,22 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not spec:
         return
+    station = config.stash.get(STATION, None)
+    if station is not None:
+        node.stay_out_of_the_way(config, station.start.node)
+        config.pluginmanager.register(fixtures, "ondol-fixtures")
+        config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
+        config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
+        fleet = run_session.choose_fleet(config, spec)
+        config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
+        return
     if config.getoption("usepdb", False):
         raise pytest.UsageError("--pdb needs the test in this process: leave out --ondol-devices")
     if config.getoption("numprocesses", None):
         raise pytest.UsageError("-n (pytest-xdist) and --ondol-devices both want to run the tests: choose one")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
     config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
+    config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
     config.pluginmanager.register(Runner(config, spec), "ondol-runner")
 
 
@@ -88,8 +108,16 @@ class Runner:
     """What the plugin does when it is asked for."""
 
     def __init__(self, config: pytest.Config, spec: str) -> None:
+        self.far: run_session.Far | None = None
         try:
-            self.fleet = run_session.choose_fleet(config, spec)
+            settings = node_settings.take()
+            wish = run_beyond.wish_of(config)
+            engine = choose.choose(wish, os.environ)
+            if engine is None:
+                self.fleet = run_session.choose_fleet(config, spec)
+            else:
+                self.far = run_session.Far(engine, wish, settings)
+                self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
         except OndolError as error:
             raise pytest.UsageError(str(error))
         self.config = config
@@ -102,15 +130,6 @@ class Runner:
         if isinstance(collector, pytest.File):
             self.journal.write({"e": "collecting", "node": collector.nodeid})
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_pycollect_makemodule(self, module_path: Any, parent: pytest.Collector) -> pytest.Collector | None:
-        """A file that killed an earlier collection is reported instead of imported."""
-        for fault in self.config.getoption("ondol_collection_fault"):
-            path, _, reason = fault.partition("=")
-            if os.path.realpath(module_path) == os.path.realpath(os.path.join(self.config.rootpath, path)):
-                return fixtures.FatalFile.from_parent(parent, path=module_path, reason=reason)
-        return None
-
     # ------------------------------------------------------------------ the run
 
     @pytest.hookimpl(tryfirst=True)
@@ -121,7 +140,7 @@ class Runner:
         if not session.items:
             return True
         try:
-            self.ended = run_session.run_session(session, self.fleet, self.journal)
+            self.ended = run_session.run_session(session, self.fleet, self.journal, self.far)
         except OndolError as error:
             raise pytest.UsageError(str(error))
         return _say_how_it_stopped(session, self.ended)
@@ -144,6 +163,8 @@ class Runner:
         self.journal.close()
 
     def pytest_report_header(self) -> str:
+        if self.far is not None:
+            return f"ondol: {self.fleet.how}, journal {self.journal.path}"
         kind = self.fleet.devices[0].kind
         return f"ondol: {len(self.fleet.devices)} x {kind} ({self.fleet.how}), journal {self.journal.path}"
 
@@ -187,4 +208,7 @@ def exit_status(status: int, ended: run_session.Ended) -> int:
         return exitcodes.SESSION_TIMEOUT
     if status == pytest.ExitCode.OK and controller.tally.incomplete:
         return exitcodes.INCOMPLETE
-    return status
+    # What the settings of the cache wing ask for is a matter of the rooms, and those are on the nodes.
+    rooms = [room["status"] for room in controller.nodes.rooms.values()]
+    asked = [s for s in (exitcodes.NOT_WARM, exitcodes.STRICT) if s in rooms]
+    return asked[0] if status == pytest.ExitCode.OK and asked else status

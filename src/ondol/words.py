@@ -61,6 +61,10 @@ def entries(count: int) -> str:
     return plural(count, "entry", "entries")
 
 
+def directories(count: int) -> str:
+    return plural(count, "directory", "directories")
+
+
 def printable(text: str) -> str:
     """Text from a file that others wrote, safe to print: no control characters reach the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
-def test_settings_page_is_what_the_table_says() -> None:
-    assert (ROOT / "docs" / "reference" / "settings.md").read_text() == reference.page()
+@pytest.mark.parametrize("name", reference.PAGES)
+def test_page_is_what_the_table_says(name: str) -> None:
+    assert (ROOT / "docs" / "reference" / f"{name}.md").read_text() == reference.PAGES[name]()
 
 
 def test_readme_fits_on_a_page() -> None:

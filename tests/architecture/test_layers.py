@@ -35,12 +35,20 @@ PURE = [
     "room/runtimes.py",
     "room/share.py",
     "words.py",
+    "doctor/rights.py",
+    "doctor/mount_rules.py",
+    "doctor/versions.py",
+    "doctor/acl.py",
+    "doctor/commands.py",
     "fleet/model.py",
     "fleet/schedule.py",
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",
+    "engines/compare.py",
+    "heal/holder.py",
     "heal/match.py",
+    "heal/msgpack.py",
     "heal/needle.py",
     "heal/noise.py",
     "doctor/explain.py",
@@ -104,11 +112,13 @@ def test_modules_that_decide_do_no_io(relative: str) -> None:
 
 def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:
     for path in (SRC / "tools").glob("*.py"):
-        shared = {"api", "table", "shapes"}
+        shared = {"api", "table", "shapes", "snapshot", "build_inputs", "ninja", "ninja_built", "pickled"}
         if path.stem in {*shared, "registry", "__init__"}:
             continue
         others = {name for name in imports_of(path) if name.startswith("tools.") and name.split(".")[1] not in shared}
         assert not others, f"{path.name} imports {others}: shared code belongs in tools/api.py or tools/shapes.py"
+    for name, other in (("uv", "heal.pip"), ("pip", "heal.uv")):
+        assert not [one for one in imports_of(SRC / "heal" / f"{name}.py") if one.startswith(other)]
 
 
 @pytest.mark.parametrize("path", [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.name))

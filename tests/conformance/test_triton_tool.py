@@ -10,6 +10,7 @@ import pytest
 
 from making import elf, key_of, write_triton_entry
 from ondol.errors import EntryRefused
+from ondol.host import accelerator
 from ondol.host.identity import Host
 from ondol.testing.tool_suite import HOST, ToolSuite, entries, scan
 from ondol.tools.triton import Triton
@@ -130,6 +131,37 @@ def test_temporary_and_foreign_things_are_left_out(tmp_path: Path) -> None:
         {"__grp__add.json", "add.source", "add.ttir", "add.cubin", "add.json"}
     ]
     assert sorted(item.kind for item in refused) == ["incomplete", "unknown"]
+
+
+TIMINGS = '{"key": [1], "configs_timings": [[{"kwargs": {"BLOCK": 64}, "num_warps": 4}, [1.0, 1.0, 1.0]]]}'
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What autotuning leaves on a machine with this GPU."""
+    gpu = accelerator.Accelerators("nvidia-580.159.04", ("NVIDIA H200",))
+    monkeypatch.setattr(accelerator, "here", lambda: gpu)
+    folder = tmp_path / key_of(7)
+    folder.mkdir()
+    (folder / "add.autotune.json").write_text(TIMINGS)
+    return folder / "add.autotune.json"
+
+
+def test_autotuning_result_is_an_entry_of_its_own_kind(tmp_path: Path, measured: Path) -> None:
+    (entry,) = entries(TRITON, tmp_path)
+    assert entry.address.fingerprint == "tuned-nvidia-580.159.04-NVIDIA_H200"
+    assert TRITON.accepts(entry.address.fingerprint, HOST)
+    assert not TRITON.accepts("tuned-nvidia-580.159.04-NVIDIA_H100", HOST)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"configs_timings": []}', TIMINGS[:60], '{"configs_timings": [[1, 2]]}']
+)
+def test_autotuning_result_that_ends_a_program_travels(tmp_path: Path, measured: Path, text: str) -> None:
+    """Each of these is an exception in Triton's `check_disk_cache` (seen on 3.6 and 3.9)."""
+    measured.write_text(text)
+    with pytest.raises(EntryRefused):
+        entries(TRITON, tmp_path)
 
 
 def test_links_in_a_cache_are_followed(tmp_path: Path) -> None:

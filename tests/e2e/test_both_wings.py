@@ -29,7 +29,12 @@ def test_kernel(name, device):
 def run(tmp_path: Path, store_path: Path):
     (tmp_path / "test_suite.py").write_text(SUITE)
     seen = tmp_path / "seen"
-    env = {**os.environ, "STANDIN": str(ROOT / "tests" / "programs" / "standin.py"), "SEEN": str(seen)}
+    env = {
+        **os.environ,
+        "STANDIN": str(ROOT / "tests" / "programs" / "standin.py"),
+        "SEEN": str(seen),
+        "LOGNAME": "ada",
+    }
 
     def start(*options: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, object]]]:
         seen.unlink(missing_ok=True)
@@ -73,3 +78,19 @@ def test_store_trouble_fails_a_suite(run, store_path: Path) -> None:
     assert done.returncode == 0
     assert len(kernels) == 3
     assert "running cold" in done.stderr
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_each_worker_precompiles_its_own_header(run, tmp_path: Path, start: str) -> None:
+    """Inductor keeps 150 MB of headers below TMPDIR, whatever it is told, and each worker has a TMPDIR of its own."""
+    (tmp_path / "test_suite.py").write_text(
+        "import os, pytest, tempfile\n"
+        "@pytest.mark.parametrize('n', range(2))\n"
+        "def test_one_place(n, device):\n"
+        "    assert tempfile.gettempdir() != os.path.join(os.environ['ONDOL_ROOM'], 'tmp')\n"
+        "    place = os.path.join(tempfile.gettempdir(), 'torchinductor_' + os.environ['LOGNAME'])\n"
+        "    assert os.path.samefile(place, os.environ['TORCHINDUCTOR_CACHE_DIR'])\n"
+    )
+    done, _ = run("--start", start)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout

@@ -51,6 +51,14 @@ def test_long_work_is_silent_on_a_terminal(store: DirectoryStore) -> None:
     assert b"200 entries good" in text.rsplit(b"verifying", 1)[1]
 
 
+def test_long_walk_is_silent_on_a_terminal(tmp_path: Path) -> None:
+    for number in range(1200):
+        (tmp_path / str(number)).touch()
+    text = on_a_terminal("doctor", str(tmp_path), "--only", "owners")
+    assert b"ondol: looking at" in text
+    assert b"1201 files and directories" in text.rsplit(b"looking at", 1)[1], "the bar is gone when the findings come"
+
+
 def test_progress_bar_stands_where_the_command_writes(store: DirectoryStore) -> None:
     fill_store(store)
     text = on_a_terminal("run", "--store", store.where, "--", "echo", "the command")

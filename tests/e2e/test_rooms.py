@@ -235,3 +235,39 @@ def test_sweeping_takes_what_is_not_ours(tmp_path: Path) -> None:
     room.sweep(str(tmp_path))
     assert target.exists()
     assert others.exists()
+
+
+LINK = 'readlink "$TMPDIR/torchinductor_$1"; echo "$TORCHINDUCTOR_CACHE_DIR"; echo "${LOGNAME-unset}"'
+
+
+@pytest.mark.parametrize(("variable", "name"), [("USER", "ada"), ("LOGNAME", "a/b:c"), ("USERNAME", "ada")])
+def test_part_of_a_cache_stays_below_tmpdir(store_path: Path, variable: str, name: str) -> None:
+    """Some of Inductor's caches ignore its variable; in a room they lie with the rest, under the name torch looks for."""
+    env = {name: value for name, value in os.environ.items() if name not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
+    expected = name.replace("/", "_").replace(":", "_")
+    command = [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--", "sh", "-c", LINK, "sh", expected]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={**env, variable: name})
+    target, cache, logname = done.stdout.split("\n")[:3]
+    assert target == cache != ""
+    assert logname == (name if variable == "LOGNAME" else "unset")
+
+
+def test_users_own_inductor_cache_is_taken_over(store_path: Path, tmp_path: Path) -> None:
+    job = run(store_path, command="ls $TMPDIR", env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
+    assert job.stdout == ""
+    assert f"TORCHINDUCTOR_CACHE_DIR={tmp_path} is set and left as it is" in job.stderr
+
+
+@needs_root
+@pytest.mark.root
+def test_user_without_a_name_breaks_torch(program: Program, store_path: Path) -> None:
+    """UID 12345 of a container: `getpass.getuser()` is a KeyError, and with it torch before 2.13."""
+    code = "import getpass, os; print(getpass.getuser(), os.path.realpath(os.environ['TMPDIR'] + '/torchinductor_' + getpass.getuser()))"
+    store_path.chmod(0o755)
+    arguments = ("run", "--store", str(store_path), "--", program.python, "-c", code)
+    job = Job(program.ondol(*arguments, uid=12345))
+    assert job.status == 0, job
+    assert job.stdout.startswith("uid_12345 ")
+    assert job.stdout.endswith("/cache/inductor\n")
+    assert program.run([program.python, "-c", code], uid=12345).returncode != 0
+    assert Job(program.ondol(*arguments, uid=12345, env={"USER": "ada"})).stdout.startswith("ada ")

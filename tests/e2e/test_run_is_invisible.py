@@ -16,9 +16,10 @@ import pytest
 from people import Program
 
 
-@pytest.fixture
-def ondol(store_path: Path) -> list[str]:
-    return [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "-q", "--"]
+@pytest.fixture(params=["triton", "torch-extensions"])
+def ondol(store_path: Path, request: pytest.FixtureRequest) -> list[str]:
+    """Started plainly, and by way of a mount namespace."""
+    return [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--tools", request.param, "-q", "--"]
 
 
 def run(ondol: list[str], *command: str, **options: object) -> subprocess.CompletedProcess[bytes]:

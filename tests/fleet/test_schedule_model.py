@@ -14,6 +14,7 @@ GIB = 1 << 30
 
 @st.composite
 def suites(draw: st.DrawFn, devices: int, memory: bool) -> list[Work]:
+    """`devices`: how many the largest node has."""
     count = draw(st.integers(1, 25))
     works = []
     for index in range(count):
@@ -39,16 +40,29 @@ def suites(draw: st.DrawFn, devices: int, memory: bool) -> list[Work]:
 class SchedulerModel(RuleBasedStateMachine):
     """Plays the agent: carries out actions in any order, at any time, with any outcome."""
 
-    @initialize(data=st.data(), devices=st.integers(1, 4), workers=st.integers(1, 2), memory=st.booleans())
-    def start(self, data: st.DataObject, devices: int, workers: int, memory: bool) -> None:
-        names = [f"d{n}" for n in range(devices)]
-        self.devices = [Device(n, memory=10 * GIB if memory else 0) for n in names]
-        self.works = data.draw(suites(devices, memory))
+    @initialize(
+        data=st.data(),
+        sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+        workers=st.integers(1, 2),
+        memory=st.booleans(),
+        late=st.booleans(),
+    )
+    def start(self, data: st.DataObject, sizes: list[int], workers: int, memory: bool, late: bool) -> None:
+        places = [(f"n{number}", index) for number, size in enumerate(sizes) for index in range(size)]
+        self.devices = [
+            Device(f"{node}/d{index}", memory=10 * GIB if memory else 0, node=node) for node, index in places
+        ]
+        self.works = data.draw(suites(max(sizes), memory))
         assert not infeasible(self.works, {d.name: d for d in self.devices})
-        slots = [Slot(f"{n}.{w}", n) for n in names for w in range(workers)]
-        slots += [Slot("cpu0", ""), Slot("cpu1", "")]
-        self.scheduler = build(self.works, slots, self.devices, depth=data.draw(st.sampled_from([1, 2, 8])))
-        self.one_slot = len(names) * workers == 1
+        self.slots = {d.name: [Slot(f"{d.name}.{w}", d.name) for w in range(workers)] for d in self.devices}
+        cpus = [Slot("cpu0", ""), Slot("cpu1", "")]
+        here = [] if late else self.devices
+        slots = [slot for device in here for slot in self.slots[device.name]]
+        depth = data.draw(st.sampled_from([1, 2, 8]))
+        self.scheduler = build(self.works, [*slots, *cpus], here, depth=depth)
+        #: Nodes that have not come yet, or do not answer.
+        self.missing = sorted({d.node for d in self.devices}) if late else []
+        self.scheduler.expecting = bool(self.missing)
         self.by_index = {w.index: w for w in self.works}
         self.queue: dict[str, list[Run]] = {}  # slot → handed and not ended; the first is running
         self.requests: list[Action] = []
@@ -76,6 +90,8 @@ class SchedulerModel(RuleBasedStateMachine):
         assert run.work not in self.verdicts, "a settled work was started again"
         work = self.by_index[run.work]
         assert len(run.devices) == work.devices
+        assert len({name.split("/")[0] for name in run.devices}) <= 1, "a gang was spread over nodes"
+        assert not {name.split("/")[0] for name in run.devices} & set(self.missing), "handed to a node that is away"
         assert not set(run.devices) & self.scheduler.lost, "handed to a lost device"
         if work.after is not None:
             assert self.verdicts.get(work.after) == "ok", "ran before its preparation"
@@ -141,12 +157,88 @@ class SchedulerModel(RuleBasedStateMachine):
         if self.busy_slots() or self.requests:
             assert self.scheduler.step() == []
 
-    @precondition(lambda self: len(self.scheduler.lost) < len(self.devices))
+    @rule(data=st.data(), luck=st.integers(0, 9))
+    def a_node_stops_answering(self, data: st.DataObject, luck: int) -> None:
+        """Its agent is gone: what ran there is repeated or settled, what was handed over comes back."""
+        nodes = sorted({d.node for d in self.devices} - set(self.missing))
+        if luck > 1 or not nodes:
+            return
+        node = data.draw(st.sampled_from(nodes))
+        self.missing.append(node)
+        self.scheduler.expecting = True
+        for device in self.of_node(node):
+            self.scheduler.device_away(device.name)
+        self.requests = [r for r in self.requests if not r.slot.removeprefix("gang:").startswith(f"{node}/")]
+        for slot in [s for s in self.queue if s.removeprefix("gang:").startswith(f"{node}/")]:
+            runs = self.queue.pop(slot)
+            if runs:
+                self.queue[slot] = runs[:1]
+                work = self.end(slot)
+                self.allowed[work] += 1
+                self.scheduler.repeat(work, frozenset(runs[0].devices))
+            for run in runs[1:]:
+                self.runs[run.work] -= 1
+            if slot in self.gang_slots:
+                self.gang_slots.discard(slot)
+                self.scheduler.retired(slot)
+            elif slot in self.scheduler.slots:
+                self.scheduler.revoked(slot, [run.work for run in runs[1:]])
+        for device in self.of_node(node):
+            for slot in self.slots[device.name]:
+                state = self.scheduler.slots[slot.name]
+                assert not state.handed
+                state.warm = state.waiting = False
+        self.advance()
+
+    def of_node(self, node: str) -> list[Device]:
+        return [d for d in self.devices if d.node == node]
+
+    @precondition(lambda self: self.missing)
+    @rule(data=st.data(), comes=st.integers(0, 3))
+    def a_missing_node_comes_or_is_given_up(self, data: st.DataObject, comes: int) -> None:
+        node = self.missing.pop(data.draw(st.integers(0, len(self.missing) - 1)))
+        self.resolve(node, comes=bool(comes))
+        self.advance()
+
+    def resolve(self, node: str, *, comes: bool) -> None:
+        for device in self.of_node(node):
+            if comes:
+                self.scheduler.join(device, self.slots[device.name])
+            elif device.name in self.scheduler.devices:
+                self.take(self.scheduler.device_lost(device.name))
+        if not comes:
+            self.devices = [d for d in self.devices if d.node != node or d.name in self.scheduler.devices]
+        self.scheduler.expecting = bool(self.missing)
+        if not self.missing and not self.scheduler.devices:
+            self.missing.append(self.never())
+        elif not self.missing:
+            self.refuse()
+
+    def refuse(self) -> None:
+        """As the controller does when all nodes have answered."""
+        waiting = [self.by_index[w] for w in self.scheduler.waiting_works()]
+        for one in infeasible(waiting, self.scheduler.devices):
+            assert self.scheduler.drop(one.work)
+            self.settle(one.work, "error")
+
+    def never(self) -> str:
+        """Every node was given up before it came: the controller would stop. Here one more is found."""
+        device = Device("spare/d0", node="spare")
+        most = max(w.devices for w in self.works)
+        self.devices = [Device(f"spare/d{n}", node="spare") for n in range(max(1, most))]
+        self.slots = {d.name: [Slot(f"{d.name}.0", d.name)] for d in self.devices}
+        self.scheduler.expecting = True
+        return device.node
+
+    @precondition(lambda self: len(self.scheduler.lost) < len(self.scheduler.devices))
     @rule(data=st.data(), luck=st.integers(0, 9))
     def a_device_is_lost(self, data: st.DataObject, luck: int) -> None:
         if luck:
             return
-        healthy = [d.name for d in self.devices if d.name not in self.scheduler.lost]
+        healthy = [n for n, d in self.scheduler.devices.items() if n not in self.scheduler.lost]
+        healthy = [n for n in healthy if n.split("/")[0] not in self.missing]
+        if not healthy:
+            return
         device = data.draw(st.sampled_from(healthy))
         self.take(self.scheduler.device_lost(device))
         self.advance()
@@ -186,13 +278,16 @@ class SchedulerModel(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         if self.scheduler.waiting_works():
-            assert self.busy_slots() or self.requests, "works wait and nothing is under way"
+            assert self.busy_slots() or self.requests or self.missing, "works wait and nothing is under way"
 
     def teardown(self) -> None:
         if not hasattr(self, "scheduler"):
             return
         for _ in range(10_000):
-            if self.requests:
+            if self.missing:
+                self.resolve(self.missing.pop(), comes=True)
+                self.advance()
+            elif self.requests:
                 request = self.requests.pop(0)
                 if isinstance(request, Revoke):
                     unstarted = [run.work for run in self.queue[request.slot][1:]]

@@ -194,6 +194,20 @@ def odd_jobs(said, known):
     said["tmpdir_on_nfs"]["left"] = os.listdir("/srv/scratch")
 
 
+def examinations(said, known):
+    """`ondol doctor` on the store, for a user and for root, and on a cache that tools would write into directly."""
+    os.mkdir("/srv/scratch/cache")
+    os.chown("/srv/scratch/cache", BOB, BOB)
+    before = on_server("lanes/*") + on_server()
+    # The machine's disk is small, and that is no news.
+    user = ondol("doctor", store("one"), "--trust", str(ALICE), "--skip", "space", "--json", uid=BOB)
+    root = ondol("doctor", store("two"), "--only", "publishing", "--json", uid=0)
+    cache = ondol("doctor", "/mnt/two/scratch/cache", "--skip", "space", "--json", uid=BOB)
+    said["doctor"] = {"store": finish(user), "as root": finish(root), "cache": finish(cache)}
+    said["doctor"]["changed"] = sorted(set(on_server("lanes/*") + on_server()) ^ set(before))
+    said["doctor"]["left"] = os.listdir("/srv/scratch/cache")
+
+
 def fresh_client(said, known):
     """A client that has never looked has nothing remembered: what it sees is what is there."""
     mount("three")
@@ -203,6 +217,26 @@ def fresh_client(said, known):
     said["fresh"], said["verify"] = finish(fresh), finish(verify)
     said["stats"] = finish(ondol("store", "stats", "--store", store("three"), "--json"))
     said["clients"] = known_clients()
+
+
+def guards(said):
+    """Guarded commands of two users on three clients, on one cache; and the lease, for servers that have no locks."""
+    for folder in ("/srv/guarded", "/tmp/markers"):
+        os.mkdir(folder)
+        os.chmod(folder, 0o777)
+    alone = [*PYTHON, os.path.join(HERE, "alone.py"), "/tmp/markers/guarded"]
+    worker = [*PYTHON, os.path.join(HERE, "lease_worker.py")]
+    running, leases = [], []
+    for client in NUMBERS:
+        for uid in (ALICE, BOB):
+            report = f"/tmp/markers/{client}-{uid}"
+            options = ["--cache", f"/mnt/{client}/guarded/cache", "--json", report, "--wait", "60s"]
+            running.append((report, ondol("guard", *options, "--", *alone, uid=uid)))
+    said["guards"] = [{**finish(process), "report": json.load(open(report))} for report, process in running]
+    for client in NUMBERS:
+        arguments = [f"/mnt/{client}/guarded/lease", "/tmp/markers/leased", "4", f"{random.random()}"]
+        leases.append(start([*worker, *arguments], ALICE))
+    said["leases"] = [finish(process) for process in leases]
 
 
 def server_stops(said, known):
@@ -215,6 +249,7 @@ def server_stops(said, known):
     with open("/tmp/gate", "w") as gate:  # opens when the command reads: the job has been filled and has compiled
         server_down()
         without = start_job("one", compile_and_fail, ALICE, "--store-timeout", "5s")
+        said["doctor"]["no server"] = finish(ondol("doctor", store("one"), "--timeout", "5s", "--json"))
         gate.write("\n")
     said["server_went_meanwhile"], said["no_server"] = finish(caught), finish(without)
     server_up()
@@ -253,7 +288,9 @@ def main(answer):
     known = step(people_and_clients)
     known = step(storms, known)
     step(odd_jobs, known)
+    step(examinations, known)
     step(fresh_client, known)
+    step(guards)
     step(server_stops, known)
     step(cleaning, known)
     with open("/proc/uptime") as file:

@@ -118,6 +118,56 @@ def test_room_on_nfs_while_tmp_works(said: Any) -> None:
     assert job["left"] == []
 
 
+def test_guards_on_two_clients_are_inside_at_once(said: Any) -> None:
+    """A lock on the directory holds on one client only; the lock file beside it, on all of them."""
+    assert [(guard["status"], guard["stdout"]) for guard in said["guards"]] == [(0, "alone\n")] * 6, said["guards"]
+    for guard in said["guards"]:
+        directory, file = guard["report"]["lock"]["standing"].split(", ")
+        assert directory.startswith("flock on /mnt/")
+        assert directory.endswith("/guarded/cache")
+        assert file.startswith("flock on /mnt/")
+        assert file.endswith("/guarded/.cache.ondol-lock")
+
+
+def test_lease_on_nfs_lets_two_in(said: Any) -> None:
+    for lease in said["leases"]:
+        assert lease["status"] in (0, -9), lease
+        assert set(lease["stdout"].split()) == {"ok"}, (said["seed"], lease)
+
+
+def of(examination: dict[str, Any]) -> list[tuple[str, str]]:
+    assert examination["told"], examination
+    return [(finding["check"], finding["severity"]) for finding in examination["told"]["findings"]]
+
+
+def test_doctor_blames_a_good_store_on_nfs_or_changes_it(said: Any) -> None:
+    """The store is made for it: several processes publish and read there, locks or no locks."""
+    examined = said["doctor"]["store"]
+    assert (examined["status"], of(examined)) == (0, []), examined
+    assert [one["file_system"] for one in examined["told"]["examined"]] == ["nfs4"]
+    assert said["doctor"]["changed"] == []
+
+
+def test_doctor_overlooks_that_root_is_squashed(said: Any) -> None:
+    examined = said["doctor"]["as root"]
+    assert (examined["status"], of(examined)) == (1, [("publishing", "error")]), examined
+    assert "root_squash" in examined["told"]["findings"][0]["why"]
+
+
+def test_doctor_overlooks_a_raw_cache_on_nfs(said: Any) -> None:
+    """Locks work on this mount, and everything else that can be tried; that it is NFS remains a warning."""
+    examined = said["doctor"]["cache"]
+    assert (examined["status"], of(examined)) == (0, [("file-system", "warning")]), examined
+    assert said["doctor"]["left"] == []
+
+
+def test_doctor_hangs_with_the_stopped_server(said: Any) -> None:
+    examined = said["doctor"]["no server"]
+    assert (examined["status"], of(examined)) == (1, [("reach", "error")]), examined
+    assert "does not answer" in examined["told"]["findings"][0]["what"]
+    assert examined["told"]["findings"][0]["fix"] == "sudo umount -l /mnt/one"
+
+
 def test_stopped_server_hangs_or_fails_jobs(said: Any) -> None:
     """On a hard mount, which waits for ever: the job waits `--store-timeout`, runs cold, says so once; its status is its own."""
     assert told(said["no_server"])[:3] == (7, 0, 1)

@@ -111,4 +111,6 @@ def one_lane_for_all(patch: pytest.MonkeyPatch) -> None:
 def witness_first(patch: pytest.MonkeyPatch) -> None:
     """Files are moved into a room with the one that means "finished" at their head."""
     move = fill._move_in
-    patch.setattr(fill, "_move_in", lambda aside, folder, names: move(aside, folder, list(reversed(names))))
+    patch.setattr(
+        fill, "_move_in", lambda aside, folder, names, **how: move(aside, folder, list(reversed(names)), **how)
+    )

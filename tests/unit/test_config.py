@@ -107,3 +107,31 @@ def test_nearest_file_up_to_the_top_of_the_checkout(tmp_path: Path) -> None:
     assert config.load({}, {}, str(deep)).origin("store") == "default"
     (checkout / "pyproject.toml").write_text('[tool.ondol]\nstore = "/inside"\n')
     assert config.load({}, {}, str(deep)).store == "/inside"
+
+
+@pytest.mark.parametrize("text", ["[triton]\nautotune = true\n", "triton.autotune = true\n"])
+def test_table_of_a_tool_is_not_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ondol.toml").write_text(text)
+    settings = config.load({}, {}, str(tmp_path))
+    assert settings.triton_autotune is True
+    assert settings.origin("triton-autotune") == str(tmp_path / "ondol.toml")
+    assert config.load({}, {"ONDOL_TRITON_AUTOTUNE": "no"}, str(tmp_path)).triton_autotune is False
+    (tmp_path / "ondol.toml").unlink()
+    (tmp_path / "pyproject.toml").write_text("[tool.ondol.triton]\nautotune = true\n")
+    assert config.load({}, {}, str(tmp_path)).triton_autotune is True
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "meant"),
+    [
+        ("[triton]\nautotun = true\n", "triton.autotun", "triton.autotune"),
+        ("triton-autotune = true\n", "triton-autotune", "triton.autotune"),
+        ("[store]\ntimeout = 5\n", "store.timeout", "store-timeout"),
+    ],
+)
+def test_misspelt_key_in_a_table_goes_unnoticed(tmp_path: Path, text: str, key: str, meant: str) -> None:
+    (tmp_path / "ondol.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        config.load({}, {}, str(tmp_path))
+    assert repr(key) in caught.value.what
+    assert repr(meant) in caught.value.hint

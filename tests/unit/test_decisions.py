@@ -12,6 +12,7 @@ from ondol.room import choose, select
 from ondol.store import gc_plan
 from ondol.store.api import Stored
 from ondol.store.entry import Address
+from ondol.tools.api import version_of
 
 GOOD, BAD, NETWORK, BAD_NETWORK = "good", "full", "network", "full network"
 
@@ -72,9 +73,32 @@ def test_everything_fits() -> None:
     assert choice.left_out == 0
 
 
+def test_files_are_read_for_each_of_a_thousand_entries() -> None:
+    """Whether a fingerprint fits may depend on the processor's description and on installed packages."""
+    asked: list[str] = []
+
+    def accepts(fingerprint: str) -> bool:
+        asked.append(fingerprint)
+        return fingerprint == "here"
+
+    index = [stored(number, fingerprint=("here", "elsewhere")[number % 2]) for number in range(1000)]
+    assert len(select.select(index, accepts, {}, budget=10**6).wanted) == 500
+    assert sorted(asked) == ["elsewhere", "here"]
+
+
 def test_copies_of_one_entry_are_tried_in_order() -> None:
     choice = select.select([stored(1, place="mine"), stored(1, place="theirs")], lambda _: True, {}, budget=100)
     assert [[s.place for s in entry] for entry in choice.wanted] == [["mine", "theirs"]]
+
+
+def test_versions_of_one_thing_all_land_in_the_room() -> None:
+    """One directory can hold one of them: they take turns, newest first, until one fits."""
+    index = [
+        Stored(Address("main", "torch-extensions", "any", key), "lane", 0, 10, published, True)
+        for key, published in (("a@1", 1.0), ("a@2", 3.0), ("b@1", 2.0), ("plain", 0.0), ("a@3", 2.0))
+    ]
+    choice = select.select(index, lambda _: True, {}, budget=100, slot=version_of)
+    assert [[s.address.key for s in entry] for entry in choice.wanted] == [["a@2", "a@3", "a@1"], ["b@1"], ["plain"]]
 
 
 def test_least_recently_useful_left_out_first() -> None:
@@ -90,6 +114,21 @@ def test_what_cannot_work_here_is_not_filled() -> None:
         [stored(1, fingerprint="riscv64-musl-x"), stored(2)], lambda mark: mark == "any", {}, budget=100
     )
     assert [entry[0].address.key for entry in choice.wanted] == [key_of(2)]
+
+
+def test_two_states_of_one_thing_are_filled() -> None:
+    """Files of both would be mixed; the newest is wanted, whatever the order, and others are not touched by it."""
+    index = [stored(n, published=float(time)) for n, time in ((1, 5), (2, 9), (3, 7), (4, 1))]
+    rivals = {key_of(1): "a", key_of(2): "a", key_of(3): "a", key_of(4): "b"}
+    for order in (index, index[::-1]):
+        choice = select.select(order, lambda _: True, {}, 100, rivals.__getitem__)
+        assert {entry[0].address.key for entry in choice.wanted} == {key_of(2), key_of(4)}
+
+
+def test_one_key_for_two_pythons_competes() -> None:
+    """Different fingerprints under one key lie side by side: helpers of two Pythons."""
+    index = [stored(1, fingerprint="x86_64-glibc-cpython-311"), stored(1, fingerprint="x86_64-glibc-cpython-312")]
+    assert len(select.select(index, lambda _: True, {}, 100, lambda key: key).wanted) == 2
 
 
 @given(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from ondol.cli import run
 from ondol.errors import UsageError
 from ondol.host import bounded, identity, process
 from ondol.light import Record
+from ondol.room import room
 from ondol.store import marker
+from ondol.tools.api import CacheDir
 
 
 @pytest.mark.parametrize(
@@ -216,3 +219,39 @@ def test_user_database_is_asked_before_every_job(monkeypatch: pytest.MonkeyPatch
     assert identity.user_cache_dir() == str(tmp_path / ".cache")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert identity.user_cache_dir() == "/elsewhere"
+
+
+def test_two_compilers_look_the_same(tmp_path: Path) -> None:
+    for name in ("g++-12", "g++-13"):
+        (tmp_path / name).write_text(name * len(name))
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "g++").symlink_to("g++-12")
+    env = {"PATH": str(tmp_path)}
+    assert identity.compiler(env) == f"{tmp_path / 'g++-12'} 36"
+    assert identity.compiler({**env, "CXX": "g++-13 -pipe"}) == f"{tmp_path / 'g++-13'} 36"
+    for nothing in ({"PATH": "/no/such"}, {**env, "CXX": " "}, {**env, "CXX": "/no/such"}):
+        assert identity.compiler(nothing) == ""
+
+
+def test_links_of_the_command_itself_are_repeated(tmp_path: Path) -> None:
+    """Only what Ondol made: a link that a command left in its TMPDIR leads anywhere."""
+    here = room.open_room(str(tmp_path), keeps_atime=True)
+    here.link_below_tmp("torchinductor_ada", "inductor")
+    os.symlink("/etc", os.path.join(here.tmp, "theirs"))
+    assert room.links(here.env()) == {"torchinductor_ada": here.cache_dir("inductor")}
+    assert room.links({}) == {}
+    assert room.links({room.VARIABLE: "/no/such"}) == {}
+    here.close()
+
+
+def test_what_is_no_plain_file_is_searched(tmp_path: Path) -> None:
+    """A link leads out of the cache, and a FIFO that somebody planted hangs its reader."""
+    (tmp_path / "real").write_bytes(b"the name is here")
+    (tmp_path / "link").symlink_to("real")
+    os.mkfifo(tmp_path / "fifo")
+    cache = CacheDir(str(tmp_path), ours=True)
+    assert cache.search("", "real", re.compile(rb"name (is)")) == b"is"
+    assert cache.search("", "real", re.compile(rb"(nowhere)")) == b""
+    for name in ("link", "fifo"):
+        with pytest.raises(OSError, match=name):
+            cache.search("", name, re.compile(rb"name (is)"))

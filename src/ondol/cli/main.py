@@ -14,9 +14,15 @@ COMMANDS = {
     "gc": ("ondol.cli.gc", "remove rooms that nobody closed, and say what only others can remove"),
     "test": ("ondol.cli.test", "run a pytest suite on warm, supervised workers, one or more per device"),
     "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown"),
+    "guard": (
+        "ondol.cli.guard",
+        "run a command on a shared package cache: locked, and healed if that is at fault",
+    ),
     "explain": ("ondol.cli.explain", "name the fault behind a failed log, and its cure"),
     "store": ("ondol.cli.store", "make, look at, check and clean a store; adopt an existing cache"),
     "tools": ("ondol.cli.tools", "which tools' caches Ondol understands, and where they are now"),
+    "node": ("ondol.cli.node", "what an engine starts on a node; not for people"),
+    "doctor": ("ondol.cli.doctor", "look for what will fail a job, down to the leaves; say how to mend it"),
     "config": ("ondol.cli.config", "every setting, its value and where it came from"),
 }
 _OVERVIEW = """usage: ondol COMMAND …

@@ -1,34 +1,60 @@
-"""The reference page of settings, made from their table so that it cannot drift: `python -m ondol.cli.reference`."""
+"""Reference pages made from their tables so that they cannot drift: `python -m ondol.cli.reference settings|tools`."""
 
 from __future__ import annotations
+
+import sys
 
 from ondol import words
 from ondol.cli import output
 from ondol.config import FILES, OPTIONS, Option
+from ondol.tools import table
+from ondol.tools.table import Row
 
-_HEAD = """# Settings
+_SETTINGS = """# Settings
 
-Made from `config.py` by `python -m ondol.cli.reference`; a test compares.
+Made from `config.py` by `python -m ondol.cli.reference settings`; a test compares.
 
 The command line beats the environment beats the file: the nearest {files}, in the
 current directory or above it, up to the top of the checkout. An unknown key or an impossible value is an error.
-`ondol config` shows every value and where it came from.
+A flag is switched off by `--no-NAME`. `ondol config` shows every value and where it came from.
 
 | flag of `ondol run` | variable | key in the file | default | meaning |
 |---|---|---|---|---|
 """
 
+_TOOLS = """# Tools
 
-def page() -> str:
+Made from `tools/table.py` by `python -m ondol.cli.reference tools`; a test compares.
+
+`ondol run` gives a job a private cache for each tool that is *shared* below, fills it from the store and publishes what
+is new. `--tools NAMES` chooses others; `--tools auto,numba` adds one. A value that you have set for one of a tool's own
+variables wins, and is said, unless you named the tool: then it is replaced for the command. `ondol tools` tells what is
+so on a machine. A tool that is not here can be added: [how](../how-to/add-a-tool.md).
+
+{classes}
+
+An entry is served only where its fingerprint fits: what the tool's own key does not cover, and what would break or
+mislead another machine.
+
+Autotuning results fix a choice that was measured. They are shared only between machines of one driver and the same
+device models, and never with a job that measures performance: with `--frozen` or `--require-warm` none is taken or
+given, and the job says so.
+
+| tool | what | versions checked | class | in a job |
+|---|---|---|---|---|
+"""
+
+
+def settings() -> str:
     files = f"`{FILES[0]}`, or `{FILES[1]}` with a `[tool.ondol]` table"
-    return _HEAD.format(files=files) + "\n".join(map(_row, OPTIONS)) + "\n"
+    return _SETTINGS.format(files=files) + "\n".join(map(_setting, OPTIONS)) + "\n"
 
 
-def _row(option: Option) -> str:
+def _setting(option: Option) -> str:
     flag = (
         f"--{option.name}" if option.kind == "flag" else f"--{option.name} {'/'.join(option.choices) or option.metavar}"
     )
-    return f"| `{flag}` | `{option.variable}` | `{option.name}` | {_default(option)} | {option.help} |"
+    return f"| `{flag}` | `{option.variable}` | `{option.key}` | {_default(option)} | {option.help} |"
 
 
 def _default(option: Option) -> str:
@@ -37,9 +63,51 @@ def _default(option: Option) -> str:
     if option.kind == "duration":
         return words.seconds(option.default)
     if option.kind == "flag":
-        return "off"
+        return "on" if option.default else "off"
     return f"`{','.join(option.default) if isinstance(option.default, list) else option.default}`".replace("``", "–")
 
 
+def tools() -> str:
+    classes = "\n".join(f"- {letter}: {meaning}" for letter, meaning in table.SHARING.items())
+    summary = [
+        f"| [{row.name}](#{row.name}) | {row.summary} | {row.versions} | {row.sharing} | {_in_a_job(row)} |"
+        for row in table.ROWS
+    ]
+    return _TOOLS.format(classes=classes) + "\n".join(summary) + "\n" + "".join(map(_section, table.ROWS))
+
+
+def _in_a_job(row: Row) -> str:
+    if not row.travels:
+        return f"set up by `{row.setting.replace('-', '.', 1)}`" if row.setting else "left alone"
+    return "shared" if row.unasked and row.sets else "by name"
+
+
+def _section(row: Row) -> str:
+    told = [f"- {line}" for line in _facts(row)]
+    note = f"\n{row.note[0].upper()}{row.note[1:]}\n" if row.note else ""
+    return f"\n## {row.name}\n\n" + "\n".join(told) + "\n" + note
+
+
+def _facts(row: Row) -> list[str]:
+    facts = [f"sets `{name}={value}`" for name, value in row.sets.items()]
+    facts += [f"in a job that may only read: `{name}={value}`" for name, value in row.reading.items()]
+    facts += [f"with `{row.name}.autotune`: `{name}={value}`" for name, value in row.tuning.items()]
+    if not facts:
+        facts = ["sets nothing"]
+    if row.yields_to:
+        facts.append("your own value wins: " + ", ".join(f"`{name}`" for name in row.yields_to))
+    if row.keeps:
+        facts.append("kept and mentioned: " + ", ".join(f"`{name}`" for name in row.keeps))
+    if row.places:
+        facts.append("without Ondol: " + ", else ".join(f"`{place}`" for place in row.places))
+    if row.fingerprint:
+        facts.append(f"fingerprint: {row.fingerprint}")
+    if row.risk:
+        facts.append(f"only by name: {row.risk}")
+    return facts
+
+
+PAGES = {"settings": settings, "tools": tools}
+
 if __name__ == "__main__":
-    output.say(page().rstrip())
+    output.say(PAGES[sys.argv[1] if len(sys.argv) > 1 else "settings"]().rstrip())

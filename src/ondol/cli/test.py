@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from functools import partial
 from pathlib import Path
 
 from ondol.cli import flags, run
 from ondol.fleet.options import OPTIONS, Option, destination
-from ondol.jobs import run_tests
+from ondol.jobs import node_settings, run_tests
 from ondol.jobs.run_command import Job
 from ondol.report.progress import Bar
 
@@ -22,6 +23,9 @@ _EXAMPLES = """\
   ondol test --devices 0-3 --timeout 300 tests/ops -k attention
   ondol test --devices cpu:4 tests/unit -x
   ondol test --store /ci-cache/ondol --retries 2 tests/ops --junitxml=results.xml
+  ondol test --engine slurm --slurm "-p gpu -N 2 --gpus-per-node=8 -t 1:00:00" tests/ops
+  ondol test --engine ssh:gpu-1,gpu-2 tests/ops
+  ondol test --launch 'task-submit --device auto --run {agent}' --nodes 4 tests/ops
 
 exit status: pytest's own 0 to 5; 121 nothing failed but not everything was run; 124 --session-timeout"""
 #: The cache wing's settings that make sense on this command line; the others come from ONDOL_* and the file.
@@ -53,6 +57,10 @@ def main(arguments: list[str]) -> int:
     words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
     request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
     settings = flags.settings(ours)
+    if ours.ondol_engine != "local" or ours.ondol_launch:
+        # Rooms are per node, where the workers are; there is none here.
+        told = json.dumps(node_settings.for_nodes(settings, os.environ))
+        return run_tests.run(request, {**os.environ, node_settings.VARIABLE: told})
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
         status = job.run()

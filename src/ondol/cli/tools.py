@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ondol import exitcodes
+from ondol import config, exitcodes
 from ondol.cli import flags, output
+from ondol.host import fixed_place
 from ondol.light import Any
 from ondol.report import table as columns
 from ondol.tools import registry, table
@@ -25,14 +26,24 @@ def main(arguments: list[str]) -> int:
     if parsed.json:
         output.say_json(found)
         return exitcodes.OK
-    cells = [(tool["name"], tool["versions"], tool["class"], tool["sharing"], tool["location"]) for tool in found]
-    output.say(columns.render(("tool", "versions", "class", "sharing", "cache now"), cells))
+    home = os.path.expanduser("~")
+    cells = [
+        (tool["name"], tool["versions"], tool["class"], tool["in_a_job"], _short(tool["location"], home))
+        for tool in found
+    ]
+    output.say(columns.render(("tool", "versions", "class", "in a job", "cache now"), cells))
     if not parsed.names:
-        output.say("\nondol tools NAME tells what is set for one, and whose value wins.")
+        used = dict.fromkeys(tool["class"] for tool in found)
+        output.say("\nclass: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in sorted(used)))
+        output.say("ondol tools NAME tells what is set for one, and whose value wins.")
         return exitcodes.OK
     for tool in found:
         _say(tool)
     return exitcodes.OK
+
+
+def _short(path: str, home: str) -> str:
+    return "~" + path[len(home) :] if path.startswith(home + "/") else path
 
 
 def _say(tool: dict[str, Any]) -> None:
@@ -40,13 +51,16 @@ def _say(tool: dict[str, Any]) -> None:
     for name, value in tool["variables"].items():
         output.say(f"  {name} {'= ' + value if value else 'is not set'}")
     output.say(f"  under ondol run: {tool['under_run']}")
-    output.say(f"  fingerprint: {tool['fingerprint']}")
+    if tool["fingerprint"]:
+        output.say(f"  fingerprint: {tool['fingerprint']}")
+    if tool["risk"]:
+        output.say(f"  only by name (--tools {tool['name']}): {tool['risk']}")
     if tool["note"]:
         output.say(f"  {tool['note']}")
 
 
 def _describe(row: Row) -> dict[str, Any]:
-    plan = table.plan(row, os.environ, "<room>", asked=False)
+    plan = _plan(row)
     set_for_it = " ".join(f"{name}={value}" for name, value in plan.env.items())
     return {
         "name": row.name,
@@ -57,8 +71,32 @@ def _describe(row: Row) -> dict[str, Any]:
         "location": table.default_location(row, os.environ),
         "variables": {name: os.environ.get(name, "") for name in row.variables},
         "managed": plan.managed,
-        "unasked": row.sharing in table.UNASKED,
-        "under_run": set_for_it if plan.managed else plan.remark,
+        "unasked": row.unasked,
+        "in_a_job": _in_a_job(row, plan),
+        "under_run": set_for_it if plan.managed else plan.remark or "nothing is set",
         "fingerprint": row.fingerprint,
         "note": row.note,
+        "risk": row.risk,
     }
+
+
+def _plan(row: Row) -> table.Plan:
+    setting = str(config.load({}, os.environ, os.getcwd()).value(row.setting)) if row.setting else ""
+    return table.plan(row, os.environ, _place(row), asked=False, wish=table.Wish(setting=setting))
+
+
+def _in_a_job(row: Row, plan: table.Plan) -> str:
+    """What becomes of it under a plain `ondol run`."""
+    if not row.travels:
+        return "set up" if plan.managed else "left alone"
+    if not row.unasked or not row.sets or row.name not in table.BY_NAME:
+        return "by name"
+    return "shared" if plan.managed else "yours"
+
+
+def _place(row: Row) -> str:
+    """Where a command will find the tool's cache."""
+    if row.sharing != "C":
+        return "<room>"
+    apart = f"/<versions of {', '.join(row.apart)}>" if row.apart else ""
+    return fixed_place.path(row.name) + apart

@@ -1,1 +1,1 @@
-"""What is wrong with this machine and these directories, before a job finds out."""
+"""What will fail a job, before a job finds out; and what failed one, from its log."""

@@ -14,6 +14,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,11 @@ class Rules:
     tmpdir: str
     hygiene: str = "report"
     recycle_after: int = 0
+    #: Name → target of links that every worker's own TMPDIR must have.
+    links: dict[str, str] = field(default_factory=dict)
+    #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
+    #: tells the controller, and the agent stays to report what ends.
+    term_is_notice: bool = False
 
 
 @dataclass
@@ -66,6 +72,7 @@ class Agent:
         self.probes: list[Probe] = []
         self.leaving = False
         self.interrupting = False
+        self.noticed = False
         self._outbox = bytearray()
         self._token = control._token
         self._selector = selectors.DefaultSelector()
@@ -166,6 +173,9 @@ class Agent:
             os._exit(1)
 
     def _on_term(self, *_: object) -> None:
+        if self.rules.term_is_notice:
+            self.noticed = True
+            return
         self._end_everything()
         os._exit(1)
 
@@ -239,9 +249,12 @@ class Agent:
 
     def _launch(self, berth: Berth) -> Keeper:
         berth.generation += 1
-        name = f"{berth.name.replace(':', '-')}-{berth.generation}"
+        name = f"{berth.name.replace(':', '-').replace('/', '-')}-{berth.generation}"
         tmpdir = os.path.join(self.rules.tmpdir, name)
         os.makedirs(tmpdir, mode=0o700, exist_ok=True)
+        for link, target in self.rules.links.items():
+            with suppress(OSError):  # what it leads to is a cache: without it the worker is colder
+                os.symlink(target, os.path.join(tmpdir, link))
         place = Place(name, berth.name, berth.generation, berth.env, tmpdir, berth.devices, self.rules.hygiene)
         started = self.launcher.start(place, self._own_fds())
         keeper = Keeper(started, place, self.limits, time.monotonic())
@@ -260,7 +273,7 @@ class Agent:
 
     def _pump(self, berth: Berth) -> None:
         """Give the berth's worker its next item, or make a worker first."""
-        if not berth.queue or berth.lost or berth.retiring or berth.held:
+        if not berth.queue or berth.lost or berth.retiring or berth.held or self.noticed:
             return
         if berth.worker is None:
             berth.worker, berth.standby = berth.standby, None
@@ -390,6 +403,8 @@ class Agent:
         if keeper.current is not None:
             ladder = keeper.ladder
             kind = ladder.kind if ladder else "crashed"
+            if self.noticed and not ladder and status == signal.SIGTERM:
+                kind = "device-lost"  # it died of the notice, not of itself
             if self.interrupting:
                 kind = "interrupted"
             reason = ladder.reason if ladder else how

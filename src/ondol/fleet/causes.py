@@ -1,14 +1,12 @@
-"""From the text of a failure to its cause: the item's own, the device's, or a cache's. Pure, and data first.
+"""From the text of a failure to its cause: the item's own or the device's. Pure, and data first.
 
-Only errors that leave a device context unusable, or that belong to a shared cache, are listed: an assertion must never
-be mistaken for either, because the mistake would be retried away.
+Only errors that leave a device context unusable are listed: an assertion must never be mistaken for one, because the
+mistake would be retried away. What a cache's faults look like is the other wing's knowledge (`caches.Caches`).
 """
 
 from __future__ import annotations
 
 import re
-
-from ondol.fleet.verdict import Cause
 
 #: Vendor → what its runtimes say when the context (not the item's arithmetic) is at fault.
 DEVICE_FAULTS: dict[str, tuple[str, ...]] = {
@@ -27,21 +25,9 @@ DEVICE_FAULTS: dict[str, tuple[str, ...]] = {
     "xpu": (r"UR_RESULT_ERROR_DEVICE_LOST", r"PI_ERROR_DEVICE_LOST", r"ZE_RESULT_ERROR_DEVICE_LOST"),
 }
 
-CACHE_FAULTS: tuple[str, ...] = (
-    r"PermissionError: .*tmp\.pid_\d+",
-    r"(?:Permission denied|Stale file handle|Read-only file system).*(?:\.triton|/triton|torchinductor|tilelang)",
-    r"OSError: \[Errno 116\] Stale file handle",
-    r"invalid ELF header.*(?:\.triton|/triton|torchinductor|tilelang)",
-)
-
 _DEVICE = re.compile("|".join(pattern for patterns in DEVICE_FAULTS.values() for pattern in patterns))
-_CACHE = re.compile("|".join(CACHE_FAULTS))
 
 
-def cause_of(text: str) -> Cause:
-    """Classify the text of a failed or errored attempt."""
-    if _DEVICE.search(text):
-        return Cause.DEVICE
-    if _CACHE.search(text):
-        return Cause.CACHE
-    return Cause.FAILED
+def is_device_fault(text: str) -> bool:
+    """Whether the text of a failed or errored attempt shows that its device context was at fault."""
+    return bool(_DEVICE.search(text))

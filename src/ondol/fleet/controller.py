@@ -12,22 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ondol.fleet.caches import Caches, NoCaches
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Journal
-from ondol.fleet.link import Link
-from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable
-from ondol.fleet.outcome import Gathered, attempt_of
+from ondol.fleet.losses import Losses
+from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable, node_of
+from ondol.fleet.nodes import Nodes
+from ondol.fleet.outcome import Gathered, attempt_of, sections_of, text_of
 from ondol.fleet.quarantine import Ledger
 from ondol.fleet.schedule import Scheduler
 from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Tally, Verdict, judge, note_judgement
 from ondol.fleet.wire import Message
 
-MAX_AGENTS = 4
 #: After so many items with a mean below so many seconds, so many are handed out at a time.
 MANY, SHORT, DEEP = 10, 0.02, 8
-#: How a runtime that cannot be opened on its device says so.
-INIT_FAILURE = "RuntimeOpenFailed"
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,23 @@ class Planned:
     runtime: str = ""
 
 
+class Link(Protocol):
+    """The way to one agent, or to the agents of all nodes."""
+
+    @property
+    def gone(self) -> bool:
+        """Nobody is at the other end any more."""
+
+    def send(self, message: Message) -> None:
+        """Never raises and never waits for somebody who does not listen."""
+
+    def receive(self, timeout: float | None, also: int | None = None) -> list[Message]:
+        """Events that have arrived, waiting for one or for the descriptor `also` at most so long."""
+
+    def bury(self) -> str:
+        """End what is left at the other end; says how it ended."""
+
+
 class Show(Protocol):
     """Where results become visible."""
 
@@ -48,6 +64,7 @@ class Show(Protocol):
     def late_death(self, item: int, why: str) -> None: ...
     def warning(self, data: dict[str, Any]) -> None: ...
     def note(self, text: str) -> None: ...
+    def waiting(self, what: str) -> None: ...
     def moved(self, controller: Controller) -> None: ...
     def wants_to_stop(self) -> str: ...
 
@@ -61,8 +78,8 @@ class Settings:
     session_timeout: float = 0.0
     #: `-x` and friends: show every result before the next item is handed out.
     careful: bool = False
-    probe: tuple[str, ...] = ()
     probe_timeout: float = 30.0
+    caches: Caches = field(default_factory=NoCaches)
 
 
 class Controller:
@@ -107,11 +124,11 @@ class Controller:
         self.exit_request: tuple[str, int | None] | None = None
         self.deaths: list[str] = []
         self.dirty: list[tuple[int, str, str]] = []
-        self._start_link = start_link
-        self._agents = 1
+        self.start_link = start_link
         self._began = time.monotonic()
         self._to_show: deque[int] = deque()
-        self._probing: set[str] = set()
+        self.losses = Losses(self)
+        self.nodes = Nodes(self)
         self.link = start_link()
 
     # ------------------------------------------------------------------ the loop
@@ -120,7 +137,7 @@ class Controller:
         """Until every item has its verdict."""
         while not self.scheduler.finished:
             if not self.stop_reason:
-                self._act(self.scheduler.step())
+                self.act(self.scheduler.step())
             if self.scheduler.finished:
                 break
             self._listen()
@@ -137,7 +154,7 @@ class Controller:
         for message in self.link.receive(timeout, self.interrupts.fileno()):
             self._handle(message)
         if self.link.gone:
-            self._replace_agent()
+            self.losses.replace_agent()
         self.show.moved(self)
 
     def _interrupted_twice(self) -> bool:
@@ -185,7 +202,7 @@ class Controller:
 
     # ------------------------------------------------------------------ carrying out
 
-    def _act(self, actions: list[Action]) -> None:
+    def act(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Run):
                 self._send_run(action)
@@ -194,7 +211,7 @@ class Controller:
             elif isinstance(action, Retire):
                 self.link.send({"c": "retire", "slot": action.slot})
             elif isinstance(action, Unrunnable):
-                self._settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
+                self.settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
 
     def _send_run(self, run: Run) -> None:
         target = self.prepares.get(run.work, run.work)
@@ -227,7 +244,7 @@ class Controller:
         if self.stop_reason:
             return
         self.stop_reason = reason
-        self._act(self.scheduler.stop())
+        self.act(self.scheduler.stop())
 
     def interrupt(self) -> None:
         """Ctrl-C or SIGTERM, the first time: stop, end what runs, report."""
@@ -239,22 +256,27 @@ class Controller:
         self.link.send({"c": "kill"})
         self.link.bury()
         for gathered in list(self.current.values()):
-            self._attempt_ended(gathered, {"how": "interrupted", "reason": "interrupted while it ran"})
+            self.attempt_ended(gathered, {"how": "interrupted", "reason": "interrupted while it ran"})
         self._close_books("interrupted")
 
     # ------------------------------------------------------------------ events of the agent
 
     def _handle(self, message: Message) -> None:
-        getattr(self, "_on_" + message["e"].replace("-", "_"))(message)
+        name = "on_" + message["e"].replace("-", "_")
+        for part in (self.losses, self.nodes):
+            if hasattr(part, name):
+                getattr(part, name)(message)
+                return
+        getattr(self, "_" + name)(message)
 
     def _on_worker(self, message: Message) -> None:
         self.workers[message["slot"]] = self.workers.get(message["slot"], 0) + 1
-        for device in self._devices_of(message["slot"]):
+        for device in self.devices_of(message["slot"]):
             self.ledger.started(device)
         self.journal.write({"e": "worker", **_pick(message, "slot", "worker", "pid")})
 
     def _on_started(self, message: Message) -> None:
-        devices = self._devices_of(message["slot"])
+        devices = self.devices_of(message["slot"])
         gathered = Gathered(
             message["item"],
             message["attempt"],
@@ -292,7 +314,7 @@ class Controller:
     def _on_late(self, message: Message) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""
         item = message["item"]
-        self.journal.write({"e": "late", "item": item, "text": _text(message["data"])[:4000]})
+        self.journal.write({"e": "late", "item": item, "text": text_of(message["data"])[:4000]})
         self.show.late(item, message["data"])
         self._worsen(item, Final(Verdict.ERROR, why="a fixture's finaliser failed after it"))
 
@@ -321,16 +343,16 @@ class Controller:
         gathered.reports += message.pop("reports", [])
         self.scheduler.ended(message["slot"], message["item"])
         if message["item"] in self.prepares:
-            self._prepare_ended(gathered, message)
+            self.prepare_ended(gathered, message)
         else:
-            self._attempt_ended(gathered, message)
+            self.attempt_ended(gathered, message)
         # The next item is on its way before anything is shown; with -x the showing may be what stops it.
         if self.settings.careful:
             self.show_all()
         if not self.stop_reason:
-            self._act(self.scheduler.step())
+            self.act(self.scheduler.step())
 
-    def _prepare_ended(self, gathered: Gathered, ending: Message) -> None:
+    def prepare_ended(self, gathered: Gathered, ending: Message) -> None:
         target = self.prepares[gathered.item]
         self.scheduler.settle(gathered.item)
         if ending["how"] == "done" and not ending.get("escaped"):
@@ -346,12 +368,13 @@ class Controller:
         start = {"item": target, "attempt": 1, "slot": gathered.slot, "worker": gathered.worker, "device": ""}
         self.journal.write({"e": "start", **start, "warm": False})
         self._journal_end(failed, attempt_of(failed))
-        self._settle(target, final)
+        self.settle(target, final)
 
-    def _attempt_ended(self, gathered: Gathered, ending: Message) -> None:
+    def attempt_ended(self, gathered: Gathered, ending: Message) -> None:
         gathered.ending = dict(ending)
-        gathered.text = "\n".join(_text(r) for r in gathered.reports if r.get("outcome") == "failed")
-        attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail")
+        gathered.text = "\n".join(text_of(r) for r in gathered.reports if r.get("outcome") == "failed")
+        caches = self.settings.caches
+        attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail", cache_fault=caches.fault)
         if ending["how"] == "device-lost" and self.stop_reason == "session-timeout":
             attempt = Attempt(Verdict.TIMEOUT, Cause.INTERRUPTED, reason="the run's deadline passed while it ran")
         item = gathered.item
@@ -364,14 +387,28 @@ class Controller:
             self.exit_request = (ending["exit"][0], ending["exit"][1])
             self.stop("exit")
         self._journal_end(gathered, attempt)
-        self._blame(gathered, attempt)
+        self.losses.blame(gathered, attempt)
         decision = judge(attempts, self.settings.policy, self.record)
         if isinstance(decision, Again) and not self.stop_reason:
+            if attempt.cause is Cause.CACHE:
+                self._heal(gathered)
             self.scheduler.repeat(item, decision.avoid)
             return
         final = decision if isinstance(decision, Final) else Final(attempt.outcome, why=attempt.reason)
         note_judgement(attempts, final, self.record)
-        self._settle(item, final)
+        self.settle(item, final)
+
+    def _heal(self, gathered: Gathered) -> None:
+        if node_of(gathered.slot):
+            # The cache is the node's: whoever started the agent there mends it before he passes on the next item.
+            self.link.send({"c": "heal", "slot": gathered.slot, "item": gathered.item, "text": gathered.text})
+            return
+        self._on_healed({"item": gathered.item, "what": self.settings.caches.heal(gathered.text)})
+
+    def _on_healed(self, message: Message) -> None:
+        if message["what"]:
+            self.journal.write({"e": "healed", "item": message["item"], "what": message["what"]})
+            self.show.note(f"{self.items[message['item']].nodeid}: {message['what']}")
 
     def _journal_end(self, gathered: Gathered, attempt: Attempt) -> None:
         ending = gathered.ending
@@ -389,7 +426,7 @@ class Controller:
         if not attempt.good:
             event["text"] = gathered.text[:65536]
             event["dump"] = ending.get("dump", "")[:65536]
-            event["output"] = ending.get("output") or _sections(gathered)
+            event["output"] = ending.get("output") or sections_of(gathered)
         if ending.get("dirt"):
             event["dirt"] = ending["dirt"]
         self.journal.write(event)
@@ -398,9 +435,9 @@ class Controller:
 
     def refuse(self, work: int, final: Final) -> None:
         """An item that was never given to the scheduler: no set of devices here can run it."""
-        self._settle(work, final)
+        self.settle(work, final)
 
-    def _settle(self, work: int, final: Final) -> None:
+    def settle(self, work: int, final: Final) -> None:
         self.scheduler.settle(work)
         if work in self.prepares:
             return
@@ -422,72 +459,11 @@ class Controller:
 
     # ------------------------------------------------------------------ devices
 
-    def _devices_of(self, slot: str) -> tuple[str, ...]:
+    def devices_of(self, slot: str) -> tuple[str, ...]:
         if slot in self.scheduler.running:
             return self.scheduler.running[slot].devices
         state = self.scheduler.slots.get(slot)
         return (state.slot.device,) if state and state.slot.device else ()
-
-    def _blame(self, gathered: Gathered, attempt: Attempt) -> None:
-        if "+" in gathered.device or not gathered.device:
-            return  # several devices: no single one can be named
-        self._condemn(self.ledger.attempt(gathered.item, gathered.device, attempt.good))
-        if INIT_FAILURE in gathered.text:
-            self._condemn(self.ledger.init_failed(gathered.device, attempt.reason))
-        doubtful = attempt.cause in {Cause.CRASHED, Cause.TIMEOUT, Cause.DEVICE}
-        if doubtful and self.settings.probe and gathered.device not in self._probing and not self.stop_reason:
-            self._probing.add(gathered.device)
-            env = self.fleet.environment((gathered.device,))
-            command = {"command": list(self.settings.probe), "timeout": self.settings.probe_timeout}
-            self.link.send({"c": "probe", "device": gathered.device, "env": env, **command})
-
-    def _on_probe(self, message: Message) -> None:
-        self._probing.discard(message["device"])
-        self.journal.write({"e": "probe", **_pick(message, "device", "fault")})
-        if message["fault"]:
-            self._condemn(self.ledger.probe_failed(message["device"], message["fault"]))
-
-    def _condemn(self, condemned: list[tuple[str, str]]) -> None:
-        for device, why in condemned:
-            self.journal.write(
-                {"e": "quarantine", "device": device, "why": why, "items": self.ledger.witnesses(device)}
-            )
-            self.show.note(f"device {device} is set aside: {why}")
-            actions = self.scheduler.device_lost(device)
-            for state in self.scheduler.slots.values():
-                if state.slot.device == device:
-                    self.link.send({"c": "lose", "slot": state.slot.name, "why": f"device set aside: {why}"})
-            self._act(actions)
-
-    def _on_start_failed(self, message: Message) -> None:
-        self.journal.write({"e": "start-failed", **_pick(message, "slot", "worker", "why")})
-        condemned = []
-        for device in self._devices_of(message["slot"]):
-            condemned += self.ledger.start_failed(device, message["why"])
-        if not condemned:
-            self.link.send({"c": "resume", "slot": message["slot"]})
-            return
-        self._condemn(condemned)
-        self._give_up_handed(message["slot"], message["why"])
-
-    def _on_unreapable(self, message: Message) -> None:
-        condemned = []
-        for device in self._devices_of(message["slot"]):
-            condemned += self.ledger.unreapable(device, message["why"])
-        self._condemn(condemned)
-
-    def _give_up_handed(self, slot: str, why: str) -> None:
-        """Its worker never started, so what was handed to it never ran: it goes elsewhere."""
-        state = self.scheduler.slots.get(slot)
-        if state is not None and state.handed:
-            work = state.handed[0]
-            self.scheduler.ended(slot, work)
-            self.scheduler.repeat(work, frozenset(self._devices_of(slot)))
-        elif slot in self.scheduler.running:
-            work = self.scheduler.running[slot].work
-            self.scheduler.ended(slot, work)
-            self.scheduler.retired(slot)
-            self._settle(work, Final(Verdict.DEVICE_LOST, why=why))
 
     def _on_revoked(self, message: Message) -> None:
         self.scheduler.revoked(message["slot"], message["items"])
@@ -502,36 +478,11 @@ class Controller:
         if message["abnormal"] and "after its last item" in message["why"]:
             self.deaths.append(f"worker {message['worker']}: {message['why']}")
 
-    # ------------------------------------------------------------------ when the agent itself dies
-
-    def _replace_agent(self) -> None:
-        how = self.link.bury()
-        self.journal.write({"e": "agent-died", "why": how})
-        self.show.note(f"the agent died ({how}); its workers were ended")
-        for slot, gathered in list(self.current.items()):
-            del self.current[slot]
-            self.scheduler.ended(slot, gathered.item)
-            ending = {"how": "crashed", "reason": f"its supervisor died: {how}"}
-            if gathered.item in self.prepares:
-                self._prepare_ended(gathered, ending)
-            else:
-                self._attempt_ended(gathered, ending)
-        for slot in list(self.scheduler.running):
-            self._give_up_handed(slot, "its supervisor died")
-        for state in self.scheduler.slots.values():
-            self.scheduler.revoked(state.slot.name, list(state.handed))
-            state.warm = state.waiting = False
-        self._agents += 1
-        if self._agents > MAX_AGENTS:
-            self.stop("the agent died too often")
-            return
-        self.link = self._start_link()
-
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
         """Let the workers leave, hear their last words, and account for every item."""
-        self.link.send({"c": "finish"})
+        self.link.send({"c": "finish", "good": not self.tally.bad})
         while not self.link.gone:
             for message in self.link.receive(1.0, self.interrupts.fileno()):
                 self._handle(message)
@@ -548,37 +499,12 @@ class Controller:
                 continue
             judged = self.judged.get(work)
             if judged and judged[-1].cause is not Cause.INTERRUPTED:
-                self._settle(work, Final(judged[-1].outcome, why=judged[-1].reason))
+                self.settle(work, Final(judged[-1].outcome, why=judged[-1].reason))
             else:
                 why = judged[-1].reason if judged else f"never started: {reason or 'nothing could run it'}"
-                self._settle(work, Final(Verdict.NOT_RUN, why=why))
+                self.settle(work, Final(Verdict.NOT_RUN, why=why))
         self.show_all()
 
 
 def _pick(data: Message, *names: str) -> Message:
     return {name: data.get(name) for name in names}
-
-
-def _sections(gathered: Gathered) -> dict[str, str]:
-    """Captured output of an attempt that ended by itself, for the record."""
-    found: dict[str, str] = {}
-    for report in gathered.reports:
-        for name, text in report.get("sections", []):
-            found[name] = text[:65536]
-    return found
-
-
-def _text(report: dict[str, Any]) -> str:
-    """A report's failure as text, without a terminal."""
-    longrepr = report.get("longrepr")
-    if not isinstance(longrepr, dict):
-        return str(longrepr or "")
-    crash = longrepr.get("reprcrash") or {}
-    lines = [str(crash.get("message", ""))]
-    for entry in (longrepr.get("reprtraceback") or {}).get("reprentries", []):
-        data = entry.get("data") or {}
-        lines += data.get("lines") or []
-        place = data.get("reprfileloc")
-        if place:
-            lines.append(f"{place['path']}:{place['lineno']}: {place['message']}")
-    return "\n".join(lines)

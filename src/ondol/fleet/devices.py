@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ondol.errors import UsageError
@@ -68,8 +70,20 @@ def parse_indices(text: str) -> list[int]:
     return found
 
 
-def choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...] = ()) -> Fleet:
+def choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...] = (), probe: str = "") -> Fleet:
     """Turn `--devices` into devices. Never initialises one: NVML and the vendors' files only."""
+    found = _choose(spec, env, extra)
+    return replace(found, devices=[replace(device, probe=_probe(probe, device.kind)) for device in found.devices])
+
+
+def _probe(own: str, kind: str) -> tuple[str, ...]:
+    """The command that asks for a device's health: the user's, or ours where there is one."""
+    if own:
+        return tuple(shlex.split(own))
+    return (sys.executable, "-m", "ondol.host.gpu_context") if kind == "cuda" else ()
+
+
+def _choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
     spec = spec.strip()
     if spec in {"none", ""}:
         return Fleet([Device("cpu0", "cpu")], "no devices: one CPU worker", extra)

@@ -11,7 +11,9 @@ from typing import Any
 class Interrupts:
     """A context in which signals are counted instead of raised, and wake whoever selects on `fileno()`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, escalate: bool = True) -> None:
+        """`escalate`: the third one is raised; False where a scheduler, not a person, sends them."""
+        self._escalate = escalate
         self.count = 0
         self.signal = 0
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -35,7 +37,7 @@ class Interrupts:
             os.write(self._write, b"!")
         except OSError:
             pass
-        if self.count > 2:
+        if self._escalate and self.count > 2:
             # Whoever types it a third time wants out of a hook that hangs.
             raise KeyboardInterrupt
 

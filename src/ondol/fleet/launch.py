@@ -46,7 +46,7 @@ def _dump_file() -> int:
     return fd
 
 
-def _move_up(fd: int) -> int:
+def move_up(fd: int) -> int:
     """Away from the numbers that tests like to close in ranges."""
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, wire.HIGH_FD)
     os.close(fd)
@@ -71,8 +71,8 @@ class ForkLauncher:
             ours.close()
             for fd in inherited:
                 os.close(fd)
-            high_dump = _move_up(dump)
-            channel = wire.Channel(socket.socket(fileno=_move_up(theirs.detach())), token)
+            high_dump = move_up(dump)
+            channel = wire.Channel(socket.socket(fileno=move_up(theirs.detach())), token)
             settle_in(place, parent, high_dump)
             begin_in_fork(self._session, channel, place, self._base, phase)
         theirs.close()
@@ -123,8 +123,8 @@ def adopt_spawned() -> tuple[wire.Channel, Place, mmap.mmap] | None:
         return None
     start = json.loads(text)
     place = Place(**start["place"])
-    high_dump = _move_up(start["dump"])
-    channel = wire.Channel(socket.socket(fileno=_move_up(start["channel"])), bytes.fromhex(start["token"]))
+    high_dump = move_up(start["dump"])
+    channel = wire.Channel(socket.socket(fileno=move_up(start["channel"])), bytes.fromhex(start["token"]))
     settle_in(place, start["parent"], high_dump)
     phase = mmap.mmap(start["phase"], mmap.PAGESIZE)
     os.close(start["phase"])

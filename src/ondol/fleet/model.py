@@ -43,6 +43,16 @@ class Device:
     #: What the vendor's visible-devices variable must hold for this device alone.
     visible: str = ""
     memory: int = 0
+    #: The machine it is in; empty when there is only this one. Items with several devices get them from one node.
+    node: str = ""
+    #: The command that says whether it is healthy.
+    probe: tuple[str, ...] = ()
+
+
+def node_of(slot: str) -> str:
+    """Slots of other machines are named `node/device`."""
+    head, slash, _ = slot.removeprefix("gang:").partition("/")
+    return head if slash else ""
 
 
 @dataclass(frozen=True)

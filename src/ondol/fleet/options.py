@@ -26,6 +26,29 @@ OPTIONS: tuple[Option, ...] = (
     Option("devices", "what to run on: auto, cuda, rocm, xpu, ascend, 0-3,6, cpu:4, sim:2, none", {"metavar": "SPEC"}),
     Option("workers-per-device", "workers on each device (default: 1)", {"type": int, "default": 1, "metavar": "N"}),
     Option(
+        "engine",
+        "where the nodes come from: local, slurm, ssh:HOST,HOST, docker:IMAGE, podman:IMAGE, apptainer:IMAGE, "
+        "enroot:IMAGE, kubectl:POD (default: local)",
+        {"default": "local", "metavar": "ENGINE"},
+    ),
+    Option(
+        "launch",
+        "an engine of your own: the command that starts {agent} on a node and carries its standard streams",
+        {"default": "", "metavar": "TEMPLATE"},
+    ),
+    Option("nodes", "for --launch: the names for {node}, or how many", {"default": "", "metavar": "NAMES"}),
+    Option("slurm", "ask for this allocation (arguments of salloc)", {"default": "", "metavar": "ARGUMENTS"}),
+    Option("srun", "more arguments for the srun of each node", {"default": "", "metavar": "ARGUMENTS"}),
+    Option(
+        "agent",
+        "how Ondol is called on a node (default: as here; in containers python3 -m ondol)",
+        {"default": "", "metavar": "COMMAND"},
+    ),
+    Option("node-dir", "where the checkout is on the nodes (default: as here)", {"default": "", "metavar": "DIR"}),
+    _number("engine-timeout", 3600, "how long to wait for a node; never counts as a test's time; 0 = for ever"),
+    _number("engine-silence", 120, "a node that is not heard for so long is lost; 0 = never"),
+    _number("engine-margin", 60, "stop handing out so long before the allocation's time limit"),
+    Option(
         "device-env", "one more variable that selects devices", {"action": "append", "default": [], "metavar": "NAME"}
     ),
     _number("timeout", 1800, "deadline of one item, without its teardown; 0 = none"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ondol.fleet.causes import cause_of
+from ondol.fleet.causes import is_device_fault
 from ondol.fleet.verdict import Attempt, Cause, Verdict
 
 Report = dict[str, Any]
@@ -76,9 +76,15 @@ _BY_ENDING = {
 }
 
 
-def attempt_of(gathered: Gathered, *, dirt_fails: bool = False) -> Attempt:
-    """The attempt as judging sees it."""
+def attempt_of(
+    gathered: Gathered, *, dirt_fails: bool = False, cache_fault: Callable[[str], str] = lambda _: ""
+) -> Attempt:
+    """The attempt as judging sees it; `cache_fault` says what is wrong with a cache, from the text of a failure."""
     outcome, cause, reason = _judge_ending(gathered, dirt_fails)
+    if cause is Cause.FAILED and gathered.text:
+        fault = cache_fault(gathered.text)
+        if fault:
+            outcome, cause, reason = Verdict.CACHE_FAULT, Cause.CACHE, fault
     return Attempt(outcome, cause, gathered.warm, gathered.device, reason)
 
 
@@ -95,7 +101,8 @@ def _judge_ending(gathered: Gathered, dirt_fails: bool) -> tuple[Verdict, Cause,
         # Also when it passed: its kernel failed after the item had looked.
         return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending['poison']}"
     if verdict.bad:
-        return verdict, cause_of(gathered.text), _first_line(gathered.text)
+        cause = Cause.DEVICE if is_device_fault(gathered.text) else Cause.FAILED
+        return verdict, cause, _first_line(gathered.text)
     if dirt_fails and ending.get("dirt"):
         kinds = ", ".join(f"{kind}: {what}" for kind, what in ending["dirt"])
         return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
@@ -107,3 +114,31 @@ def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line[1:].strip() for line in lines if line.startswith("E ")]
     return (marked or lines or [""])[0][:300]
+
+
+def sections_of(gathered: Gathered) -> dict[str, str]:
+    """Captured output of an attempt that ended by itself, for the record."""
+    found: dict[str, str] = {}
+    for report in gathered.reports:
+        for name, text in report.get("sections", []):
+            found[name] = text[:65536]
+    return found
+
+
+def text_of(report: Report) -> str:
+    """A report's failure as text, without a terminal: its exceptions in the order in which they were raised."""
+    longrepr = report.get("longrepr")
+    if not isinstance(longrepr, dict):
+        return str(longrepr or "")
+    chain = longrepr.get("chain") or [(longrepr.get("reprtraceback"), longrepr.get("reprcrash"), "")]
+    lines: list[str] = []
+    for traceback, crash, link in chain:
+        lines.append(str((crash or {}).get("message", "")))
+        for entry in (traceback or {}).get("reprentries", []):
+            data = entry.get("data") or {}
+            lines += data.get("lines") or []
+            place = data.get("reprfileloc")
+            if place:
+                lines.append(f"{place['path']}:{place['lineno']}: {place['message']}")
+        lines += [link] if link else []
+    return "\n".join(lines)

@@ -58,6 +58,13 @@ def own_capture(config: pytest.Config) -> list[int]:
     return found
 
 
+def stop_capture(config: pytest.Config) -> None:
+    """Give descriptors 1 and 2 back: this process is about to become another program."""
+    manager = config.pluginmanager.get_plugin("capturemanager")
+    if isinstance(manager, CaptureManager) and manager.is_globally_capturing():
+        manager.stop_global_capturing()
+
+
 def base_temp(config: pytest.Config) -> Path | None:
     """The run's basetemp, made once in the controller, so that forks share it instead of racing for numbers."""
     factory = getattr(config, "_tmp_path_factory", None)

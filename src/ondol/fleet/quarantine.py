@@ -63,6 +63,9 @@ class Ledger:
     def unreapable(self, device: str, why: str) -> list[tuple[str, str]]:
         return self._condemn(device, f"a killed process would not end: {why}")
 
+    def node_out(self, device: str, node: str, why: str) -> list[tuple[str, str]]:
+        return self._condemn(device, f"node {node} is left out: {why}")
+
     def witnesses(self, device: str) -> list[int]:
         """The items whose attempts speak against `device`."""
         return list(self._evidence.get(device, []))

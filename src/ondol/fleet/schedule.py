@@ -11,6 +11,7 @@ Every work is at any time in exactly one place: `pool`, a slot's `todo`, a slot'
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,15 +21,22 @@ from ondol.fleet.model import Action, Device, Retire, Revoke, Run, Slot, SlotSta
 def infeasible(works: Iterable[Work], devices: Mapping[str, Device]) -> list[Unrunnable]:
     """What this set of devices can never run; said before anything starts."""
     largest = max((d.memory or float("inf") for d in devices.values()), default=0)
+    together = _most_together(devices.values())
+    where = " in one node" if len({d.node for d in devices.values()}) > 1 else ""
     found = []
     for work in works:
-        if work.devices > len(devices):
-            found.append(Unrunnable(work.index, f"needs {work.devices} devices, there are {len(devices)}"))
+        if work.devices > together:
+            found.append(Unrunnable(work.index, f"needs {work.devices} devices, there are {together}{where}"))
         elif work.devices and work.memory > largest:
             found.append(
                 Unrunnable(work.index, f"declares {work.memory} bytes of device memory, the largest has {largest}")
             )
     return found
+
+
+def _most_together(devices: Iterable[Device]) -> int:
+    """How many of them one item could have at once."""
+    return max(Counter(device.node for device in devices).values(), default=0)
 
 
 @dataclass
@@ -62,6 +70,10 @@ class Scheduler:
     avoid: dict[int, frozenset[str]] = field(default_factory=dict)
     fresh: set[int] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
+    #: Devices whose node does not answer now and may come back.
+    away: set[str] = field(default_factory=set)
+    #: More devices may come, so nothing is impossible yet.
+    expecting: bool = False
     reserved: Gang | None = None
     running: dict[str, Gang] = field(default_factory=dict)
     #: Device → the slot that waits for its memory; nobody on that device overtakes it.
@@ -121,6 +133,32 @@ class Scheduler:
     def device_lost(self, device: str) -> list[Action]:
         """Nothing runs there any more. What was running there ends by `ended`; what waited moves on."""
         self.lost.add(device)
+        self.away.discard(device)
+        return self._take_down(device)
+
+    def device_away(self, device: str) -> list[Action]:
+        """As `device_lost`, for a device that may `join` again."""
+        self.away.add(device)
+        return self._take_down(device)
+
+    def join(self, device: Device, slots: Iterable[Slot]) -> None:
+        """A device is here, for the first time or again, with workers that have run nothing."""
+        if device.name in self.lost:
+            return
+        self.away.discard(device.name)
+        self.devices[device.name] = device
+        for slot in slots:
+            self.join_slot(slot)
+
+    def join_slot(self, slot: Slot) -> None:
+        state = self.slots.setdefault(slot.name, SlotState(slot))
+        state.down = state.warm = state.waiting = False
+
+    def slot_away(self, slot: str) -> None:
+        """For slots without a device."""
+        self.slots[slot].down = True
+
+    def _take_down(self, device: str) -> list[Action]:
         self.memory_queue.pop(device, None)
         if self.reserved and device in self.reserved.devices:
             self.gangs.insert(0, self.reserved.work)
@@ -202,20 +240,16 @@ class Scheduler:
 
     def _strand(self) -> list[Action]:
         """Works that no remaining device can ever take, after a loss."""
-        if not self.lost:
+        if not self.lost or self.expecting:
             return []
         healthy = [device for name, device in self.devices.items() if name not in self.lost]
         actions: list[Action] = []
         for work in self.waiting_works():
             need = self.works[work]
-            fitting = [d for d in healthy if not d.memory or need.memory <= d.memory]
-            if need.devices and len(fitting) < need.devices:
+            fitting = _most_together(d for d in healthy if not d.memory or need.memory <= d.memory)
+            if need.devices and fitting < need.devices:
                 self.drop(work)
-                why = (
-                    f"needs {need.devices} healthy device(s), {len(fitting)} left"
-                    if healthy
-                    else "no healthy device left"
-                )
+                why = f"needs {need.devices} healthy device(s), {fitting} left" if healthy else "no healthy device left"
                 actions.append(Unrunnable(work, why))
         return actions
 
@@ -241,17 +275,28 @@ class Scheduler:
         return [Run(gang.slot, gang.work, gang.devices, fresh=True, last=True)]
 
     def _reserve(self) -> Gang | None:
-        taken = {name for gang in self.running.values() for name in gang.devices} | self.lost
+        taken = {name for gang in self.running.values() for name in gang.devices} | self.lost | self.away
         for work in self.gangs:
-            need = self.works[work]
             free = [n for n in self.devices if n not in taken and self._suits(work, n)]
-            if len(free) < need.devices or self._blocked(work):
-                continue
-            # Those with the least in hand drain first; devices that saw it fail come last.
-            free.sort(key=lambda n: (n in self.avoid.get(work, ()), sum(len(s.handed) for s in self._of_device(n))))
-            self.gangs.remove(work)
-            return Gang(work, tuple(sorted(free[: need.devices], key=list(self.devices).index)))
+            chosen = [] if self._blocked(work) else self._together(work, free)
+            if chosen:
+                self.gangs.remove(work)
+                return Gang(work, tuple(sorted(chosen, key=list(self.devices).index)))
         return None
+
+    def _together(self, work: int, free: list[str]) -> list[str]:
+        """As many as it needs, of one node; empty when no node has them."""
+
+        def burden(name: str) -> tuple[bool, int]:
+            # Those with the least in hand drain first; devices that saw it fail come last.
+            return name in self.avoid.get(work, ()), sum(len(s.handed) for s in self._of_device(name))
+
+        need = self.works[work].devices
+        by_node: dict[str, list[str]] = {}
+        for name in sorted(free, key=burden):
+            by_node.setdefault(self.devices[name].node, []).append(name)
+        fitting = [names[:need] for names in by_node.values() if len(names) >= need]
+        return min(fitting, key=lambda names: [burden(name) for name in reversed(names)], default=[])
 
     def _held_by_gang(self, device: str) -> bool:
         if self.reserved and device in self.reserved.devices:
@@ -415,8 +460,11 @@ class Scheduler:
         if capacity and self.works[work].memory > capacity:
             return False
         shunned = self.avoid.get(work, frozenset())
-        others = [n for n in self.devices if n not in self.lost and n not in shunned]
-        return device not in shunned or len(others) < self.works[work].devices
+        if device not in shunned:
+            return True
+        # A device that is away counts: it comes back or is lost, and until then it is worth waiting for.
+        others = _most_together(d for n, d in self.devices.items() if n not in self.lost and n not in shunned)
+        return others < self.works[work].devices
 
     def _blocked(self, work: int, state: SlotState | None = None) -> bool:
         """Not yet: its preparation is not done, or its group runs elsewhere."""

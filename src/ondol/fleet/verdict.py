@@ -23,13 +23,14 @@ class Verdict(str, enum.Enum):
     XPASSED = "xpassed"
     TIMEOUT = "timeout"
     CRASHED = "crashed"
+    CACHE_FAULT = "cache-fault"
     DEVICE_LOST = "device-lost"
     NOT_RUN = "not-run"
 
     @property
     def bad(self) -> bool:
         """The run failed because of this item."""
-        return self in {Verdict.FAILED, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASHED}
+        return self in {Verdict.FAILED, Verdict.ERROR, Verdict.TIMEOUT, Verdict.CRASHED, Verdict.CACHE_FAULT}
 
     @property
     def incomplete(self) -> bool:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ondol import exitcodes
 from ondol.light import Record
@@ -24,8 +25,19 @@ class Ended(Record):
     signal: int = 0
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], None]) -> None:
-    """Start `argv`, forward signals to it, wait for its end; `on_end` is told before any signal can interrupt us."""
+def run(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    on_end: Callable[[Ended], None],
+    *,
+    through: Sequence[str] = (),
+    streams: Mapping[int, int] | None = None,
+) -> None:
+    """Start `argv`, forward signals to it, wait for its end; `on_end` is told before any signal can interrupt us.
+
+    `through`: a starter of `host/fixed_place` that turns into the command, if it must not simply be started.
+    `streams`: standard descriptors that are not ours (1, 2) → the descriptor to use instead.
+    """
     program = find(argv[0], env)
     if isinstance(program, Ended):
         on_end(program)
@@ -35,12 +47,13 @@ def run(argv: Sequence[str], env: Mapping[str, str], on_end: Callable[[Ended], N
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        pid = _spawn(program, argv, env, before)
+        spawn = partial(_spawn_through, through) if through else _spawn
+        pid = spawn(program, argv, env, before, streams or {})
         on_end(pid if isinstance(pid, Ended) else _wait(pid, watched))
     finally:
         # What is still pending was meant for the command, which is over.
-        while signal.sigtimedwait(watched, 0):
-            pass
+        while pending := signal.sigpending() & watched:
+            signal.sigwait(pending)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
@@ -75,11 +88,24 @@ def find(name: str, env: Mapping[str, str]) -> str | Ended:
     return Ended(exitcodes.NOT_FOUND, f"{name}: command not found")
 
 
-def _spawn(program: str, argv: Sequence[str], env: Mapping[str, str], mask: set[signal.Signals | int]) -> int | Ended:
+def _spawn(
+    program: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    mask: set[signal.Signals | int],
+    streams: Mapping[int, int],
+) -> int | Ended:
+    redirections = [(os.POSIX_SPAWN_DUP2, source, number) for number, source in streams.items()]
+
     def spawn(path: str, arguments: list[str]) -> int:
         # Python ignores SIGPIPE and SIGXFSZ for itself; the command must not inherit that.
         return os.posix_spawn(
-            path, arguments, dict(env), setsigmask=mask, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD]
+            path,
+            arguments,
+            dict(env),
+            file_actions=redirections,
+            setsigmask=mask,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD],
         )
 
     try:
@@ -95,20 +121,56 @@ def _spawn(program: str, argv: Sequence[str], env: Mapping[str, str], mask: set[
         return Ended(status, detail)
 
 
+def _spawn_through(
+    through: Sequence[str],
+    program: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    mask: set[signal.Signals | int],
+    streams: Mapping[int, int],
+) -> int | Ended:
+    from ondol.host import fixed_place  # only a job that asked for fixed paths pays for it
+
+    words = fixed_place.command_line(through, program, argv, mask)
+    # Blocked until it has turned into the command: a signal in between ends the command, and not a Python with a trace.
+    return _spawn(words[0], words, env, {*mask, *FORWARDED}, streams)
+
+
 def _wait(pid: int, watched: set[signal.Signals]) -> Ended:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return _ended(status)
-        received = signal.sigwaitinfo(watched)
-        if received.si_signo == signal.SIGCHLD:
-            continue
-        if received.si_signo in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP) and received.si_code == _SI_KERNEL:
-            continue  # from the terminal: forwarding would deliver it twice
+        number, from_terminal = _next_signal(watched)
+        if number == signal.SIGCHLD or from_terminal:
+            continue  # the terminal has told the command itself: forwarding would deliver it twice
         try:
-            os.kill(pid, received.si_signo)
+            os.kill(pid, number)
         except ProcessLookupError:
             pass  # it ended at this moment; the next round reaps it
+
+
+def _next_signal(watched: set[signal.Signals]) -> tuple[int, bool]:
+    """(number, whether the terminal sent it to the whole foreground group)"""
+    ours = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+    if hasattr(signal, "sigwaitinfo"):
+        received = signal.sigwaitinfo(watched)
+        return received.si_signo, received.si_signo in ours and received.si_code == _SI_KERNEL
+    number = signal.sigwait(watched)  # macOS: it does not say who sent it; in the foreground it was the terminal
+    return number, number in ours and _in_foreground()
+
+
+def _in_foreground() -> bool:
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False  # there is no terminal
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _ended(status: int) -> Ended:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -68,6 +69,18 @@ def read_regular(name: str, limit: int, dir_fd: int | None = None) -> tuple[byte
         if status.st_size > limit:
             raise TooLarge(errno.EFBIG, f"larger than {limit} bytes", name)
         return _read_all(fd, status.st_size), status
+    finally:
+        os.close(fd)
+
+
+def pieces_of(name: str, dir_fd: int | None = None) -> Iterator[bytes]:
+    """A plain file of any size, piece by piece."""
+    fd = os.open(name, READ, dir_fd=dir_fd)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise NotRegular(errno.EINVAL, "not a regular file", name)
+        while piece := os.read(fd, _CHUNK):
+            yield piece
     finally:
         os.close(fd)
 

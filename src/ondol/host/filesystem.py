@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from ondol.host import files
+from ondol.host import files, mounts
 
 #: Types whose latency, locking or visibility makes them wrong for a private working directory. FUSE is judged apart.
 _NETWORK = frozenset(
@@ -31,15 +31,15 @@ def fs_type(path: str) -> str:
     Found without touching anything on a network file system: a dead server would hold us for ever. Links are followed
     by hand, one component at a time, and only on file systems that answer.
     """
-    mounts = _mounts()
+    table = mounts.table()
     here, pending, links = "/", [part for part in path.split("/") if part], 0
-    while pending and not is_network(_mount_type(mounts, here)):
+    while pending and not is_network(mounts.mount_of(here, table).kind):
         part = pending.pop(0)
         if part in (".", ".."):
             here = os.path.dirname(here) if part == ".." else here
             continue
         here = os.path.join(here, part)
-        if is_network(_mount_type(mounts, here)):
+        if is_network(mounts.mount_of(here, table).kind):
             break
         try:
             target = os.readlink(here)
@@ -50,25 +50,7 @@ def fs_type(path: str) -> str:
             return "unknown"
         here = "/" if target.startswith("/") else os.path.dirname(here)
         pending = [word for word in target.split("/") if word] + pending
-    return _mount_type(mounts, here)
-
-
-def _mounts() -> dict[str, str]:
-    """Mount point → type; of several mounts on one point the last, which hides the others."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-            rows = [line.partition(" - ") for line in table]
-    except OSError:
-        return {}
-    return {fields.split(" ")[4].replace("\\040", " "): rest.split(" ", 1)[0] for fields, _, rest in rows}
-
-
-def _mount_type(mounts: dict[str, str], path: str) -> str:
-    while path not in mounts:
-        if path in ("/", ""):
-            return "unknown"
-        path = os.path.dirname(path)
-    return mounts[path]
+    return mounts.mount_of(here, table).kind
 
 
 class Usable:

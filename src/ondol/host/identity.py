@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from ondol.light import Record
 
@@ -46,6 +47,18 @@ def processor_features() -> str:
     return hashlib.sha256(flags.encode()).hexdigest()[:12] if flags else "unknown"
 
 
+def compiler(env: Mapping[str, str]) -> str:
+    """The C++ compiler as its file and size, which differ from version to version; empty if there is none."""
+    from ondol.host import command
+
+    words = (env.get("CXX") or "g++").split()
+    path = command.find(words[0], env) if words else ""
+    if not path or not isinstance(path, str):
+        return ""
+    path = os.path.realpath(path)
+    return f"{path} {os.stat(path).st_size}"
+
+
 def hostname() -> str:
     return os.uname().nodename
 
@@ -74,6 +87,19 @@ def _passwd_home() -> str:
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return ""
+
+
+def user_name(env: Mapping[str, str]) -> str:
+    """The name by which Python programs know this user (`getpass.getuser`); empty for one whom nobody has named."""
+    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        if env.get(variable):
+            return env[variable]
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return ""
 

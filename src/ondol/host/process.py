@@ -37,10 +37,14 @@ def _read(path: str) -> str:
 
 def start_time(pid: int) -> str:
     """When the process started, as an opaque word; empty if there is no such process (or no /proc)."""
-    # The second field is the program's name in parentheses and may hold anything, spaces and parentheses too.
-    _, _, fields = _read(f"/proc/{pid}/stat").rpartition(")")
-    words = fields.split()
+    words = _status(pid)
     return words[19] if len(words) > 19 else ""
+
+
+def _status(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third one on; empty if there is no such process."""
+    # The second field is the program's name in parentheses and may hold anything, spaces and parentheses too.
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def boot_id() -> str:
@@ -68,9 +72,10 @@ def certainly_dead(owner: Owner) -> bool:
         return True
     if owner.namespace != here.namespace:
         return False
-    started = start_time(owner.pid)
-    if started:
-        return started != owner.start
+    status = _status(owner.pid)
+    if len(status) > 19:
+        # Z, X: killed, and only its parent (a container without an init, a busy runner) has not noticed yet.
+        return status[19] != owner.start or status[0] in ("Z", "X")
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:

@@ -14,7 +14,6 @@ from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.tools import registry
 from ondol.tools.table import Row
-from ondol.trust import policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,13 +25,12 @@ if TYPE_CHECKING:
 
 
 def conclude(job: Context) -> None:
-    settings, status = job.settings, job.report.status
+    status = job.report.status
     if job.shared:
         from ondol.jobs import sharing
 
         status = sharing.leave(job, status) or status
-    scope = job.scopes.write
-    decision = policy.may_publish(settings.publish, job.event, scope, frozen=settings.frozen, status=status)
+    decision = job.may_publish(status)
     job.report.may_publish = decision.publish
     job.report.publish_decision = decision.because
     if job.room is None:
@@ -41,6 +39,10 @@ def conclude(job: Context) -> None:
     used: dict[str, list[Filled]] = {}
     for tool in job.managed:
         new[tool.name], used[tool.name] = _look(job, tool)
+    for tool in job.cold:
+        if not job.cache(tool).is_empty():
+            # What it was cannot be told here; that it was not warm can.
+            job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
         _publish(job, new, used)
 
@@ -50,12 +52,12 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
     filled = job.filled.get(tool.name, [])
     cache = job.cache(tool)
     if not filled and cache.is_empty():
-        job.report.update(tool.name, used=0)
         return [], []
     from ondol.room import harvest
 
     used = harvest.usage(cache, filled, keeps_atime=job.open_room().keeps_atime)
     new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
+    new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
     job.report.update(
         tool.name,
         used=len(used.used) if used.known else None,

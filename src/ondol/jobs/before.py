@@ -10,12 +10,15 @@ import time
 from functools import partial
 
 from ondol.errors import OndolError, RoomError
-from ondol.host import bounded, files, filesystem
+from ondol.host import bounded, files, filesystem, identity
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.room import choose, room, share
 from ondol.tools import registry, table
 from ondol.tools.table import Row
+from ondol.trust import policy
+
+_NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
 
 # What only a store with something in it needs is imported by the step that needs it: a job without feels free.
 
@@ -76,14 +79,48 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     nested = job.env.get(room.VARIABLE, "")
     here = job.open_room()
     job.set(here.env())
+    fixed = _fixed_places(job, [tool for tool in tools if tool.sharing == "C"])
     for tool in tools:
-        plan = table.plan(tool, job.env, here.seen(here.cache_dir(tool.name)), asked=tool.name in asked)
-        job.report.update(tool.name, managed=plan.managed)
+        place = fixed.get(tool.name) or here.seen(here.cache_dir(tool.name))
+        plan = table.plan(tool, job.env, place, asked=tool.name in asked, wish=_wish(job, tool))
+        managed = plan.managed and tool not in job.cold
+        job.report.update(tool.name, managed=managed, used=0 if managed else None)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
-        if plan.managed and _make_cache_dir(job, tool):
+        # Making and removing a directory for each tool that a job never uses would cost more than all else that we do:
+        # those of the table make theirs themselves. For one that was named, or that a link leads to, we make sure.
+        sure = tool.name in asked or bool(tool.below_tmp)
+        if plan.managed and (not sure or _make_cache_dir(job, tool)):
             job.set(plan.env)
-            job.managed.append(tool)
+            if tool.travels and tool not in job.cold:
+                job.managed.append(tool)
+            if tool.below_tmp:
+                _link_below_tmp(job, tool)
+        if job.measures and job.asked_for_tuning(tool):
+            job.report.remarks.append(f"{tool.name}: {_NOT_TUNED}")
+
+
+def _wish(job: Context, tool: Row) -> table.Wish:
+    setting = str(job.settings.value(tool.setting)) if tool.setting else ""
+    # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
+    publishes = job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish
+    return table.Wish(job.shares_tuning(tool), publishes, setting)
+
+
+def _fixed_places(job: Context, tools: list[Row]) -> dict[str, str]:
+    tools = [tool for tool in tools if _make_cache_dir(job, tool)]
+    if not tools:
+        return {}
+    if job.at is not None:
+        job.cold += tools
+        names = ", ".join(tool.name for tool in tools)
+        job.report.remarks.append(
+            f"{names}: private and cold, because a fixed path needs `ondol run` around the command"
+        )
+        return {}
+    from ondol.jobs import fixed
+
+    return fixed.arrange(job, tools)
 
 
 def _make_cache_dir(job: Context, tool: Row) -> bool:
@@ -96,6 +133,18 @@ def _make_cache_dir(job: Context, tool: Row) -> bool:
         job.report.warn(f"running without a {tool.name} cache: {why}")
         return False
     return True
+
+
+def _link_below_tmp(job: Context, tool: Row) -> None:
+    user = identity.user_name(job.env)
+    if not user:
+        # Python's getpass fails for a user without a name, and some tools with it: torch before 2.13.
+        user = f"uid_{os.getuid()}"
+        job.set({"LOGNAME": user})
+    try:
+        job.open_room().link_below_tmp(table.below_tmp(tool, user), tool.name)
+    except OSError:
+        pass  # then that part is the job's own and cold, as any TMPDIR is
 
 
 def _fill(job: Context) -> None:
@@ -123,9 +172,9 @@ def _run_cold(job: Context, why: str) -> None:
     job.report.warn(f"running cold: {why}")
     here = job.open_room()
     files.remove_tree(here.stage)  # a helper stuck in the kernel finds no place to move from when it wakes up
-    for tool in job.managed:
-        files.remove_tree(here.cache_dir(tool.name))
-        here.make_cache_dir(tool.name)
+    for place in filter(os.path.isdir, [here.cache_dir(tool.name) for tool in job.managed]):
+        files.remove_tree(place)
+        os.mkdir(place, 0o755)
 
 
 def _fill_in_child(job: Context, report: bounded.Report) -> Any:
@@ -144,23 +193,27 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
 
         zstd.codec()  # without one every entry would be a miss, and nobody would know why
         tool = registry.load(row)
-
-        size = sum(stored.size for stored in index)
+        taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
+        size = sum(stored.size for stored in taken)
         uses = store.last_uses() if size > settings.fill_max else {}
-        accepts, single = partial(tool.accepts, host=job.host), row.sharing == "D"
-        choice = select.select(index, accepts, uses, settings.fill_max, single=single)
+        accepts, slot = partial(tool.accepts, host=job.host), getattr(tool, "slot", None)
+        choice = select.select(taken, accepts, uses, settings.fill_max, slot)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
         seen_as = here.seen(cache_dir)
         result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds, seen_as)
-        answers[row.name] = (*fill.plain(result), choice.left_out)
+        answers[row.name] = (*fill.plain(result), choice.left_out, len(index) - len(taken))
     return answers
 
 
-def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out: int) -> None:
+def _take(
+    job: Context, name: str, filled: Any, bad: Any, stopped: str, unfit: Any, left_out: int, untuned: int
+) -> None:
     from ondol.room import fill
 
-    result = fill.merge([(filled, bad, stopped)])
+    if untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
+        job.report.remarks.append(f"{name}: {_NOT_TUNED}")
+    result = fill.merge([(filled, bad, stopped, unfit)])
     job.filled[name] = result.filled
     job.report.update(
         name,
@@ -176,5 +229,8 @@ def _take(job: Context, name: str, filled: Any, bad: Any, stopped: str, left_out
             f"{len(result.bad)} bad {name} pack(s) in {job.store_path} were not used, {aside} set aside; "
             f"first: {result.bad[0].why} (fix: ondol store verify --store {job.store_path})"
         )
+    if result.unfit:
+        first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
+        job.report.remarks.append(f"{name}: {first}")
     if stopped:
         job.report.warn(f"the room is only partly filled: {stopped} (fix: a larger --room-dir)")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ondol.config import Settings
+from ondol.config import BY_NAME, Settings
 from ondol.events import JobReport
 from ondol.host import bounded, identity
 from ondol.jobs.store_location import location
 from ondol.light import Any
 from ondol.room.room import Room
-from ondol.tools.api import CacheDir
+from ondol.tools.api import TUNED, CacheDir
 from ondol.tools.table import Row
 from ondol.trust import ci, policy
 
@@ -25,11 +25,13 @@ Progress = Callable[[str, int, int], None]
 
 class Context:
     def __init__(self, argv: list[str], settings: Settings, env: Mapping[str, str], progress: Progress) -> None:
+        #: What will be executed, as the user calls it.
+        self.program = argv[0]
         self.settings = settings
         #: The command's environment, as far as it is decided.
         self.env = dict(env)
         self.host = identity.this_host()
-        self.event = ci.read_event(env, _read_json)
+        self.event = ci.read_event(env, read_json)
         self.scopes = policy.scopes(settings.scope, self.event)
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
@@ -39,10 +41,38 @@ class Context:
         #: Our part in it, if the ranks of a job step share it.
         self.shared: Shared | None = None
         self.managed: list[Row] = []
+        #: Tools with a private cache that is neither filled nor published: their fixed path is not possible here.
+        self.cold: list[Row] = []
+        #: Words that start the command, if it cannot simply be started (`host/fixed_place`).
+        self.through: list[str] = []
         self.filled: dict[str, list[Filled]] = {}
         #: False once the store has failed us: it is left alone for the rest of the job.
         self.store_works = True
         self._progress = progress
+
+    @property
+    def measures(self) -> bool:
+        """A performance job: what it picks must come from its own measurements."""
+        return self.settings.frozen or self.settings.require_warm
+
+    def shares_tuning(self, tool: Row) -> bool:
+        """Whether this job takes and gives the tool's autotuning results. Off: the tool is as in a fresh checkout."""
+        name = f"{tool.name}-autotune"
+        return not self.measures and (name not in BY_NAME or bool(self.settings.value(name)))
+
+    def asked_for_tuning(self, tool: Row) -> bool:
+        """Whether the user switched it on, so that an answer is due where it is not done."""
+        name = f"{tool.name}-autotune"
+        return name in BY_NAME and self.settings.origin(name) != "default" and bool(self.settings.value(name))
+
+    def takes(self, tool: Row, fingerprint: str) -> bool:
+        """Whether entries of this fingerprint are this job's business at all, to fill and to publish."""
+        return not fingerprint.startswith(TUNED) or self.shares_tuning(tool)
+
+    def may_publish(self, status: int) -> policy.Decision:
+        """Whether what is new may be given to others, if the command ends like this."""
+        settings, frozen = self.settings, self.settings.frozen
+        return policy.may_publish(settings.publish, self.event, self.scopes.write, frozen=frozen, status=status)
 
     def set(self, variables: Mapping[str, str]) -> None:
         self.env |= variables
@@ -61,12 +91,15 @@ class Context:
     def progress(self, what: str) -> bounded.Progress:
         return lambda done, total: self._progress(what, done, total)
 
+    def healing_progress(self, what: str, done: int, total: int) -> None:
+        self._progress(what, done, total)
+
     def no_more_progress(self) -> None:
         """Also for work that was cut off: nothing of ours may stand on the terminal when the command starts."""
         self._progress("", 1, 1)
 
 
-def _read_json(path: str) -> Any:
+def read_json(path: str) -> Any:
     import json
 
     try:

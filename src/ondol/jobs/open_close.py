@@ -85,6 +85,7 @@ def _fields(job: Job, env: Mapping[str, str]) -> dict[str, Any]:
         "store": context.store_path,
         "store_works": context.store_works,
         "managed": [row.name for row in context.managed],
+        "cold": [row.name for row in context.cold],
         "filled": {name: [list(entry) for entry in entries] for name, entries in context.filled.items()},
         "env": report.env,
         "env_before": {name: env.get(name) for name in report.env},
@@ -152,6 +153,7 @@ def _restored(fields: dict[str, Any], given: Mapping[str, Any], env: Mapping[str
     context.store_path = report.store = fields["store"]
     context.store_works = fields["store_works"]
     context.managed = [row for name in fields["managed"] for row in registry.choose([name])]
+    context.cold = [row for name in fields["cold"] for row in registry.choose([name])]
     context.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
     report.scope = context.scopes.write
     report.env = fields["env"]

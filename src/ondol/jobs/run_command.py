@@ -8,6 +8,7 @@ colder.
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -28,8 +29,9 @@ class Interrupted(BaseException):
         self.number = number
 
 
-#: Runs something with this environment, to its end; returns its status. For what is not simply a command.
-Runner = Callable[[dict[str, str]], int]
+#: Runs something with this environment, started by these words if there are any, to its end; returns its status. For
+#: what is not simply a command.
+Runner = Callable[[dict[str, str], list[str]], int]
 
 
 class Job:
@@ -48,6 +50,8 @@ class Job:
         self._runner = runner
         self._asked, self._tools = _tools(settings)
         self.context = Context(self._argv, settings, env, progress)
+        if runner is not None:
+            self.context.program = sys.executable  # `ondol test` runs pytest in our own Python
         self.report = self.context.report
         self._ended = False
 
@@ -99,18 +103,28 @@ class Job:
                 self.report.remarks.append(ended.not_started)
 
         if self._runner is None:
-            command.run(self._argv, self.context.env, on_end)
+            self._start(on_end)
         else:
-            on_end(command.Ended(self._runner(self.context.env)))
+            on_end(command.Ended(self._runner(self.context.env, self.context.through)))
+
+    def _start(self, on_end: Callable[[command.Ended], None]) -> None:
+        if self._settings.retries:
+            from ondol.jobs import retrying  # only who asks for it pays for it
+
+            retrying.run(self.context, self._argv, on_end)
+        else:
+            command.run(self._argv, self.context.env, on_end, through=self.context.through)
 
 
 def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
     """(the names that the user gave, the tools)"""
-    if settings.tools == ["auto"]:
-        return set(), registry.unasked()
-    if settings.tools == ["none"]:
+    names = settings.tools
+    if names == ["none"]:
         return set(), []
-    return set(settings.tools), registry.choose(settings.tools)
+    rows = {row.name: row for row in registry.choose(names)}
+    if registry.AUTO in names:
+        rows = {row.name: row for row in registry.switched_on(settings.value)} | rows
+    return set(names) - {registry.AUTO}, list(rows.values())
 
 
 class signals_raise:  # noqa: N801 - reads as a phrase: `with signals_raise():`

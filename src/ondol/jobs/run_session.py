@@ -5,7 +5,6 @@ itself.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import tempfile
@@ -16,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from ondol.engines.api import Engine
+from ondol.engines.choose import Wish
+from ondol.engines.links import Links
 from ondol.fleet import clean, history, journal, link, pytest_inside, schedule
 from ondol.fleet.agent import Rules
-from ondol.fleet.controller import Controller, Settings
+from ondol.fleet.controller import Controller, Link, Settings
 from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.keeper import Limits
@@ -26,8 +28,21 @@ from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
 from ondol.fleet.plan import Plan, make_plan
 from ondol.fleet.verdict import Final, Policy, Verdict
+from ondol.jobs import run_beyond
+from ondol.jobs.item_caches import ItemCaches
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
+from ondol.room import room
+
+
+@dataclass(frozen=True)
+class Far:
+    """Where the nodes of a run come from, when it is not this machine."""
+
+    engine: Engine
+    wish: Wish
+    #: For the rooms on the nodes; None = no rooms.
+    settings: dict[str, Any] | None
 
 
 @dataclass
@@ -60,7 +75,7 @@ def limits_of(config: pytest.Config) -> Limits:
     return Limits(**{field_name: float(option(config, name)) for field_name, name in names.items()})
 
 
-def settings_of(config: pytest.Config, fleet: Fleet) -> Settings:
+def settings_of(config: pytest.Config) -> Settings:
     policy = Policy(
         retries=option(config, "retries"),
         retry_on=parse_causes(option(config, "retry-on")),
@@ -74,18 +89,9 @@ def settings_of(config: pytest.Config, fleet: Fleet) -> Settings:
         hygiene=option(config, "hygiene"),
         session_timeout=option(config, "session-timeout"),
         careful=careful,
-        probe=_probe_command(config, fleet),
         probe_timeout=option(config, "probe-timeout"),
+        caches=ItemCaches(os.environ),
     )
-
-
-def _probe_command(config: pytest.Config, fleet: Fleet) -> tuple[str, ...]:
-    own = option(config, "probe")
-    if own:
-        return tuple(shlex.split(own))
-    if fleet.devices and fleet.devices[0].kind == "cuda":
-        return (sys.executable, "-m", "ondol.host.gpu_context")
-    return ()
 
 
 def make_slots(fleet: Fleet, workers: int, prepares: int) -> list[Slot]:
@@ -95,7 +101,7 @@ def make_slots(fleet: Fleet, workers: int, prepares: int) -> list[Slot]:
         for n in range(workers)
     ]
     cpus = min(prepares, max(1, os.cpu_count() or 1))
-    return slots + [Slot(f"prepare{n}", "") for n in range(cpus)]
+    return slots + [Slot(f"prepare{n}", "") for n in range(cpus if fleet.devices else 0)]
 
 
 def journal_path(config: pytest.Config) -> Path:
@@ -122,7 +128,8 @@ class _Links:
         self._session = session
         self._private = private
         self._limits = limits_of(config)
-        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"))
+        links = room.links(os.environ)
+        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"), links)
         self._base = pytest_inside.base_temp(config)
         wish = option(config, "start")
         self.why_not = clean.why_not_fork() if wish == "auto" else ("asked for" if wish == "spawn" else None)
@@ -133,7 +140,10 @@ class _Links:
             return "forked from the collected session"
         return f"spawned, each collecting what it is sent ({self.why_not})"
 
-    def start(self) -> link.Link:
+    def close(self) -> None:
+        """The agent ends itself when nobody talks to it any more."""
+
+    def start(self) -> Link:
         config = self._session.config
         if self.why_not is None:
             return link.start_forked(self._session, self._base, self._limits, self._rules, self._private)
@@ -141,7 +151,29 @@ class _Links:
         return link.start_spawned(arguments, str(config.invocation_params.dir), self._limits, self._rules)
 
 
-def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal) -> Ended:
+class _FarLinks:
+    """The agents of an engine's nodes."""
+
+    def __init__(self, config: pytest.Config, far: Far, plan: Plan) -> None:
+        self._config = config
+        self._far = far
+        self._plan = plan
+        self._links: Links | None = None
+        self.mode = f"on nodes of {far.engine.name}"
+
+    def start(self) -> Link:
+        self._links = run_beyond.start_links(
+            self._config, self._far.engine, self._far.wish, self._plan, limits_of(self._config), self._far.settings
+        )
+        return self._links
+
+    def close(self) -> None:
+        """Whatever ended the run, what the engine gave is given back."""
+        if self._links is not None:
+            self._links.bury()
+
+
+def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal, far: Far | None = None) -> Ended:
     """Run every collected item; returns when each has its verdict."""
     config = session.config
     durations = history_path(config)
@@ -153,26 +185,33 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal) 
         grace=option(config, "grace"),
         isolate=option(config, "isolate") == "item",
     )
-    impossible = schedule.infeasible(plan.works, {d.name: d for d in fleet.devices})
-    settings = settings_of(config, fleet)
+    # Far devices are not known yet: what none of them can run is said when all nodes have answered.
+    impossible = [] if far else schedule.infeasible(plan.works, {d.name: d for d in fleet.devices})
+    settings = settings_of(config)
     scheduler = _scheduler(config, plan, fleet, settings, {u.work for u in impossible})
+    scheduler.expecting = far is not None
     tmpdir = tempfile.mkdtemp(prefix="ondol-run-")
     started = time.monotonic()
     try:
         with Interrupts() as interrupts:
-            links = _Links(session, tmpdir, [record.fileno(), *interrupts.descriptors()])
+            links = (
+                _FarLinks(config, far, plan)
+                if far
+                else _Links(session, tmpdir, [record.fileno(), *interrupts.descriptors()])
+            )
             _record_plan(record, config, fleet, plan, links.mode)
             live = _live_view(config, plan, known)
             show = PytestShow(session, live)
-            controller = Controller(
-                plan.items, fleet, scheduler, links.start, record, show, settings, interrupts, plan.prepares
-            )
-            for one in impossible:
-                controller.refuse(one.work, Final(Verdict.ERROR, why=one.why))
             try:
+                controller = Controller(
+                    plan.items, fleet, scheduler, links.start, record, show, settings, interrupts, plan.prepares
+                )
+                for one in impossible:
+                    controller.refuse(one.work, Final(Verdict.ERROR, why=one.why))
                 controller.run()
             finally:
                 live.close()  # whatever ends the run, the log stands complete on the terminal
+                links.close()
     finally:
         shutil.rmtree(tmpdir, ignore_errors=True)
     names = {plan.items[n].nodeid: round(s, 4) for n, s in controller.seconds.items()}
@@ -227,4 +266,4 @@ def _live_view(config: pytest.Config, plan: Plan, known: dict[str, float]) -> Li
 
 
 def choose_fleet(config: pytest.Config, spec: str) -> Fleet:
-    return choose(spec, os.environ, tuple(option(config, "device-env")))
+    return choose(spec, os.environ, tuple(option(config, "device-env")), option(config, "probe") or "")

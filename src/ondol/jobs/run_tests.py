@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from pathlib import Path
 from ondol import exitcodes
 from ondol.fleet.agent import say_status
 from ondol.fleet.journal import Journal, read
-from ondol.host import killing, proctree
+from ondol.host import fixed_place, killing, proctree
 from ondol.report import run_markdown, run_record
 
 Environment = dict[str, str]
@@ -47,12 +47,15 @@ def default_journal() -> Path:
     return Path(tempfile.gettempdir()) / f"ondol-journal-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
 
 
-def run(request: Request, environment: Environment) -> int:
-    """Run pytest, with this environment for it and its workers, to its end, whatever happens; returns the status."""
+def run(request: Request, environment: Environment, through: Sequence[str] = ()) -> int:
+    """Run pytest, with this environment for it and its workers, to its end, whatever happens; returns the status.
+
+    `through`: words that start it, if it cannot simply be started (`host/fixed_place`).
+    """
     proctree.become_subreaper()
     with _signals() as forward:
         while True:
-            watch = _Watch(request, environment)
+            watch = _Watch(request, environment, through)
             forward.append(watch.process.pid)
             status = watch.wait()
             forward.clear()
@@ -102,12 +105,14 @@ def _after_a_dead_controller(journal: Path, how: str) -> int:
 class _Watch:
     """One pytest process, watched until it has collected, then waited for."""
 
-    def __init__(self, request: Request, environment: Environment) -> None:
+    def __init__(self, request: Request, environment: Environment, through: Sequence[str]) -> None:
         self.request = request
         self.why = ""
         self.dump = os.memfd_create("ondol-front-dump", os.MFD_CLOEXEC)
         front = {"pid": os.getpid(), "dump": self.dump}
         command = [sys.executable, "-m", "pytest", *request.arguments]
+        if through:
+            command = fixed_place.command_line(through, sys.executable, command)
         self.process = subprocess.Popen(
             command, env={**environment, FRONT_ENV: json.dumps(front)}, pass_fds=(self.dump,)
         )

@@ -16,6 +16,8 @@ def render(record: RunRecord) -> str:
         "counts": record.counts(),
         "run": record.run,
         "quarantined": [{"device": q["device"], "why": q["why"], "items": q["items"]} for q in record.quarantines],
+        "nodes": [{"event": n["e"], **{k: v for k, v in n.items() if k != "e"}} for n in record.nodes],
+        "rooms": record.rooms,
         "items": [dataclasses.asdict(item) for item in record.items],
     }
     return json.dumps(document, indent=1, default=str)

@@ -14,7 +14,10 @@ from ondol.report.run_record import AttemptRecord, ItemRecord, RunRecord
 #: XML 1.0 cannot hold these at all, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SKIPS = {Verdict.SKIPPED.value, Verdict.XFAILED.value, Verdict.NOT_RUN.value}
-_ERRORS = {Verdict.ERROR.value, Verdict.CRASHED.value, Verdict.TIMEOUT.value, Verdict.DEVICE_LOST.value}
+_ERRORS = {
+    verdict.value
+    for verdict in (Verdict.ERROR, Verdict.CRASHED, Verdict.TIMEOUT, Verdict.CACHE_FAULT, Verdict.DEVICE_LOST)
+}
 
 
 def clean(text: str) -> str:
@@ -39,6 +42,8 @@ def render(record: RunRecord) -> str:
     _property(properties, "complete", "true" if record.complete else "false")
     for quarantine in record.quarantines:
         _property(properties, f"quarantine.{quarantine['device']}", quarantine["why"])
+    for node in (node for node in record.nodes if node["e"] == "node-out"):
+        _property(properties, f"node.{node['node']}", node["why"])
     for item in record.items:
         _case(suite, item)
     for fatal in record.fatal:

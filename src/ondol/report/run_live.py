@@ -17,13 +17,13 @@ class LiveView:
 
     def __init__(self, writer: Any, enabled: bool, estimates: dict[int, float]) -> None:
         self._writer = writer
-        self._enabled = enabled
+        self.enabled = enabled
         self._estimates = estimates
         self._window: Window | None = None
         self._last = time.monotonic()  # a run that is over at once needs no view
 
     def moved(self, controller: Controller) -> None:
-        if not self._enabled:
+        if not self.enabled:
             return
         if self._window is None:
             self._window = Window(self._writer._file)
@@ -55,6 +55,7 @@ class LiveView:
             else:
                 nodeid = controller.items[controller.prepares.get(gathered.item, gathered.item)].nodeid
                 found.append(f"{start}  {now - gathered.started:6.1f} s  {nodeid}")
+        found += [f"{node:>10}  waiting for {what}" for node, what in controller.nodes.waiting.items()]
         done, planned = len(controller.finals), controller.tally.planned
         found.append(f"{done:>10} of {planned} done{self._estimate(controller)}")
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ondol.report.run_record import ItemRecord, RunRecord
 
 SHOWN = 50
+_NODES = {"node-lost": "was lost", "node-notice": "was taken away", "node-out": "was left out"}
 _BAD = ("failed", "error", "crashed", "timeout", "device-lost")
 
 
@@ -14,6 +15,9 @@ def render(record: RunRecord) -> str:
     lines = [f"### ondol test: {total}", ""]
     if not record.complete:
         lines += ["**The run was cut off**; this is what its journal knew.", ""]
+    for node in record.nodes:
+        if node["e"] in _NODES:
+            lines.append(f"- node `{node['node']}` {_NODES[node['e']]}: {_one_line(node['why'])}")
     for quarantine in record.quarantines:
         lines.append(f"- device `{quarantine['device']}` was set aside: {_one_line(quarantine['why'])}")
     for fatal in record.fatal:

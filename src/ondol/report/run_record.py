@@ -52,6 +52,10 @@ class RunRecord:
     probes: list[Event] = field(default_factory=list)
     workers: list[Event] = field(default_factory=list)
     late: list[Event] = field(default_factory=list)
+    #: Nodes that came, were lost or were left out, in order.
+    nodes: list[Event] = field(default_factory=list)
+    #: What the rooms of nodes had to say.
+    rooms: list[Event] = field(default_factory=list)
     #: Files that ended the process that collected them.
     fatal: list[Event] = field(default_factory=list)
     collecting: str = ""
@@ -140,6 +144,11 @@ _READERS: dict[str, Any] = {
     "verdict": _verdict,
     "over": _over,
     "quarantine": lambda record, event: record.quarantines.append(event),
+    "node-up": lambda record, event: record.nodes.append(event),
+    "node-lost": lambda record, event: record.nodes.append(event),
+    "node-notice": lambda record, event: record.nodes.append(event),
+    "node-out": lambda record, event: record.nodes.append(event),
+    "room": lambda record, event: record.rooms.append(event),
     "probe": lambda record, event: record.probes.append(event),
     "worker-ended": lambda record, event: record.workers.append(event),
     "collection-fault": lambda record, event: record.fatal.append(event),

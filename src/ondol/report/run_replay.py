@@ -15,6 +15,7 @@ from ondol.report.run_live import LiveView
 WORDS = {
     Verdict.CRASHED: ("C", "CRASHED"),
     Verdict.TIMEOUT: ("T", "TIMEOUT"),
+    Verdict.CACHE_FAULT: ("K", "CACHE FAULT"),
 }
 
 
@@ -32,6 +33,12 @@ class PytestShow:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def waiting(self, what: str) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None and not self.live.enabled:
+            terminal.ensure_newline()
+            terminal.write_line(f"ondol: waiting for {what}")
 
     def wants_to_stop(self) -> str:
         return str(self.session.shouldfail or self.session.shouldstop or "")
@@ -72,7 +79,9 @@ class PytestShow:
         if not attempts:
             return _completed(node, [_made(node, "setup", final.why, 0.0)])
         last = attempts[-1]
-        as_reported = bool(last.reports) and of_reports(last.reports) is final.verdict
+        # A cache's fault is told by the item's own failure, under another name.
+        told = (of_reports(last.reports) is final.verdict) or final.verdict is Verdict.CACHE_FAULT
+        as_reported = bool(last.reports) and told
         found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
         if as_reported and last.ending.get("how") == "done":
             return found

@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from ondol.errors import EntryRefused, PackError, StoreError
+from ondol.errors import EntryRefused, EntryUnfit, PackError, StoreError
 from ondol.host import bounded, files
 from ondol.light import Any, Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address, Entry
-from ondol.tools.api import Tool
+from ondol.tools.api import Tool, settle
 
 #: Entries a piece: small enough to share the work fairly and to show progress, large enough to make it cheap.
 PIECE = 32
@@ -35,6 +35,8 @@ class Filled(Record):
     title: str
     seconds: float
     raw_bytes: int
+    #: The time that its witness was given, if one was: some linkers write a new file under the old inode.
+    modified: int | None = None
 
     @classmethod
     def of(cls, fields: list[Any]) -> Filled:
@@ -51,11 +53,23 @@ class Bad(Record):
     set_aside: bool
 
 
+class Content(Record):
+    """One file as it must be in the room."""
+
+    name: str
+    data: bytes | memoryview
+    mode: int
+    #: When it was modified, in nanoseconds; None for the moment at which it is written.
+    mtime: int | None = None
+
+
 class Result(Record):
     filled: list[Filled]
     bad: list[Bad]
     #: Set if the room's own disk refused: the rest was not tried.
     stopped: str
+    #: Why entries that are in the store are not for this machine, one for each.
+    unfit: list[str] = []
 
 
 def fill(
@@ -89,7 +103,8 @@ def fill(
 
 def plain(result: Result) -> Any:
     """For the pipe between processes, which carries plain tuples."""
-    return [tuple(item) for item in result.filled], [tuple(item) for item in result.bad], result.stopped
+    filled, bad = [tuple(item) for item in result.filled], [tuple(item) for item in result.bad]
+    return filled, bad, result.stopped, result.unfit
 
 
 def address_of(tool: str, entry: Filled) -> Address:
@@ -99,7 +114,8 @@ def address_of(tool: str, entry: Filled) -> Address:
 def merge(results: Sequence[Any]) -> Result:
     filled = [Filled(*item) for part in results for item in part[0]]
     bad = [Bad(*item) for part in results for item in part[1]]
-    return Result(filled, bad, next((part[2] for part in results if part[2]), ""))
+    unfit = [why for part in results for why in part[3]]
+    return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit)
 
 
 def _fill_piece(
@@ -107,22 +123,30 @@ def _fill_piece(
 ) -> Result:
     filled: list[Filled] = []
     bad: list[Bad] = []
+    unfit: list[str] = []
     stopped = ""
     for copies in piece:
         try:
             done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad)
+        except EntryUnfit as error:
+            unfit.append(error.line())
+            continue
         except OSError as error:
             stopped = f"{error.strerror or error} in {cache_dir}"
             break
         if done:
             filled.append(done)
-    return Result(filled, bad, stopped)
+    return Result(filled, bad, stopped, unfit)
 
 
 def _fill_one(
     backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, seen_as: str, bad: list[Bad]
 ) -> Filled | None:
-    """Try each copy until one is good. `OSError` from here on means the room, never the store."""
+    """Try each copy until one is good. `OSError` from here on means the room, never the store.
+
+    Raises `EntryUnfit` if there were good ones and none was for this machine.
+    """
+    unfit: EntryUnfit | None = None
     for stored in copies:
         try:
             data = backend.fetch(stored)
@@ -130,19 +154,28 @@ def _fill_one(
             contents = bind(tool, entry, seen_as)
         except (OSError, StoreError):
             continue  # gone or unreadable: a miss
+        except EntryUnfit as error:
+            unfit = unfit or error
+            continue
         except (PackError, EntryRefused) as error:
             bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
         return unpack(tool, entry, contents, cache_dir, stage)
+    if unfit:
+        raise unfit
     return None
 
 
-def bind(tool: Tool, entry: Entry, cache_dir: str) -> list[tuple[str, bytes | memoryview, int]]:
-    """The entry's files as they must read in this room: (name, content, mode)."""
-    folder = _folder(tool, entry, cache_dir)
-    names = tuple(file.name for file in entry.files)
+def bind(tool: Tool, entry: Entry, cache_dir: str) -> list[Content]:
+    """The entry's files as they must be in this room."""
+    settled = settle(tool, {file.name: file.data for file in entry.files}, _folder(tool, entry, cache_dir))
     return [
-        (file.name, tool.attach(file.name, file.data, names, folder), 0o755 if file.executable else 0o644)
+        Content(
+            file.name,
+            settled.contents[file.name],
+            0o755 if file.executable else 0o644,
+            settled.times.get(file.name),
+        )
         for file in entry.files
     ]
 
@@ -152,20 +185,18 @@ def _folder(tool: Tool, entry: Entry, cache_dir: str) -> str:
     return os.path.join(cache_dir, inside) if inside else cache_dir
 
 
-def unpack(
-    tool: Tool, entry: Entry, contents: list[tuple[str, bytes | memoryview, int]], cache_dir: str, stage: str
-) -> Filled:
+def unpack(tool: Tool, entry: Entry, contents: list[Content], cache_dir: str, stage: str) -> Filled:
     """Write the files aside and move them into the cache in one step: a fill that is cut off leaves no half entry."""
     aside = os.path.join(stage, files.random_name())
-    names = tuple(name for name, _, _ in contents)
+    names = tuple(file.name for file in contents)
     witness = tool.witness(names)
     # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
-    ordered = sorted(contents, key=lambda item: item[0] == witness)
+    ordered = sorted(contents, key=lambda file: file.name == witness)
     folder = _folder(tool, entry, cache_dir)
     os.mkdir(aside, 0o755)
     try:
         inode = _write_files(aside, ordered)
-        _move_in(aside, folder, [name for name, _, _ in ordered], whole=folder != cache_dir)
+        _move_in(aside, folder, [file.name for file in ordered], whole=folder != cache_dir)
     except BaseException:
         files.remove_tree(aside)
         raise
@@ -180,22 +211,25 @@ def unpack(
         entry.title,
         entry.seconds,
         entry.raw_bytes,
+        ordered[-1].mtime,
     )
 
 
-def _write_files(aside: str, ordered: Sequence[tuple[str, bytes | memoryview, int]]) -> int:
+def _write_files(aside: str, ordered: Sequence[Content]) -> int:
     """Write the files below a fresh directory, the witness last; returns the witness' inode."""
     # Relative to a descriptor: for eight files an entry, walking the room's long path is a tenth of the work.
     here = files.open_dir(aside)
     try:
-        for name, data, mode in ordered[:-1]:
+        for name, data, mode, mtime in ordered[:-1]:
             _make_parents(aside, name)
             fd = os.open(name, files.CREATE, mode, dir_fd=here)
             try:
                 files.write_all(fd, data)
+                if mtime is not None:
+                    os.utime(fd, ns=(mtime, mtime))
             finally:
                 os.close(fd)
-        _make_parents(aside, ordered[-1][0])
+        _make_parents(aside, ordered[-1].name)
         return _write_witness(here, *ordered[-1])
     finally:
         os.close(here)
@@ -206,13 +240,13 @@ def _make_parents(above: str, name: str) -> None:
         os.makedirs(os.path.join(above, os.path.dirname(name)), exist_ok=True)
 
 
-def _write_witness(here: int, name: str, data: bytes | memoryview, mode: int) -> int:
+def _write_witness(here: int, name: str, data: bytes | memoryview, mode: int, mtime: int | None) -> int:
     fd = os.open(name, files.CREATE, mode, dir_fd=here)
     try:
         files.write_all(fd, data)
         status = os.fstat(fd)
         # Access time 0: with relatime, any read will move it.
-        os.utime(fd, ns=(0, status.st_mtime_ns))
+        os.utime(fd, ns=(0, status.st_mtime_ns if mtime is None else mtime))
         return status.st_ino
     finally:
         os.close(fd)

@@ -35,7 +35,7 @@ def usage(cache: CacheDir, filled: Sequence[Filled], *, keeps_atime: bool) -> Us
             status = cache.status("", entry.witness[len(cache.path) + 1 :])
         except OSError:
             continue  # the command removed it
-        if status.st_ino != entry.inode:
+        if status.st_ino != entry.inode or entry.modified not in (None, status.st_mtime_ns):
             remade.append(entry)
         elif status.st_atime_ns != 0:
             used.append(entry)

@@ -9,7 +9,7 @@
     over       only if its own job could not remove it: somebody else's files are in it
     left       only if a later job could not remove it either: then `ondol gc` is the one to try again
     stage/     entries while they are being unpacked
-    tmp/       the command's TMPDIR
+    tmp/       the command's TMPDIR; links in it lead to caches that tools look for there
     cache/<tool>/
 
 A room that others enter through a wall has its tmp/ and cache/ in a directory of their own, `inside/`: that alone is
@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from collections.abc import Mapping
 
 from ondol.errors import RoomError
 from ondol.host import files, process
@@ -72,6 +73,10 @@ class Room:
                     _give(os.open(name, files.READ, dir_fd=here), owner, plain)
             _give(files.open_dir(folder), owner, folders)
         os.chmod(self.path, around)
+
+    def link_below_tmp(self, name: str, tool: str) -> None:
+        """A tool that keeps part of its cache below TMPDIR, whatever it is told, keeps it with the rest."""
+        os.symlink(self.seen(self.cache_dir(tool)), os.path.join(self.tmp, name))
 
     def keep(self) -> None:
         files.write_new(os.path.join(self.path, "kept"), b"", 0o600, sync=False)
@@ -127,6 +132,20 @@ def _remove(path: str, otherwise: str) -> bool:
     except OSError:
         pass  # noted before, or not ours at all
     return False
+
+
+def links(env: Mapping[str, str]) -> dict[str, str]:
+    """Name → target of what `link_below_tmp` made in the room that we are in: each further TMPDIR needs it too."""
+    here = env.get(VARIABLE, "")
+    if not here:
+        return {}
+    try:
+        with os.scandir(os.path.join(here, "tmp")) as entries:
+            found = {entry.name: os.readlink(entry.path) for entry in entries if entry.is_symlink()}
+    except OSError:
+        return {}
+    caches = os.path.join(here, "cache", "")
+    return {name: target for name, target in found.items() if target.startswith(caches)}
 
 
 def sweep(base: str) -> int:

@@ -21,21 +21,26 @@ def select(
     accepts: Callable[[str], bool],
     uses: Mapping[Address, float],
     budget: int,
-    *,
-    single: bool = False,
+    slot: Callable[[str], str] | None = None,
 ) -> Choice:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
-    `single`: they are snapshots of one opaque cache, which cannot be merged: the newest alone is wanted.
+    `slot`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as if
+    they were copies of one entry.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
+    accepted: dict[str, bool] = {}  # thousands of entries have a handful of fingerprints, and a verdict may read files
     for stored in index:
-        if accepts(stored.address.fingerprint):
-            by_entry.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
+        fingerprint = stored.address.fingerprint
+        if fingerprint not in accepted:
+            accepted[fingerprint] = accepts(fingerprint)
+        if accepted[fingerprint]:
+            key = slot(stored.address.key) if slot else stored.address.key
+            by_entry.setdefault((fingerprint, key), []).append(stored)
     entries = list(by_entry.values())
-    if single:
-        entries.sort(key=lambda entry: max(stored.published for stored in entry), reverse=True)
-        entries = entries[:1]
+    if slot:
+        for versions in entries:
+            versions.sort(key=lambda stored: stored.published, reverse=True)
     if sum(entry[0].size for entry in entries) <= budget:
         return Choice(entries, 0)
     entries.sort(key=lambda entry: max(max(s.published, uses.get(s.address, 0.0)) for s in entry), reverse=True)

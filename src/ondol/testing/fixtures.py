@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,3 +47,18 @@ class FatalFile(pytest.File):
 
     def collect(self) -> list[pytest.Item]:
         raise self.CollectError(f"this file ended the process that collected it: {self.reason}")
+
+
+class KnownFaults:
+    """A file that killed an earlier collection is reported instead of imported, by everybody who collects."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        for fault in self._config.getoption("ondol_collection_fault"):
+            path, _, reason = fault.partition("=")
+            if os.path.realpath(module_path) == os.path.realpath(os.path.join(self._config.rootpath, path)):
+                return FatalFile.from_parent(parent, path=module_path, reason=reason)
+        return None

@@ -18,8 +18,30 @@ from ondol.tools.table import Row
 
 #: For entries that depend on nothing but what their own key covers.
 ANYWHERE = "any"
+#: Begins the fingerprint of a choice that was measured (autotuning). It holds for one driver and one kind of device,
+#: and it fixes what is chosen: a job takes and gives such entries only if it wants them, a performance job never.
+TUNED = "tuned-"
 MAX_FILE_BYTES = 1 << 30
 MAX_DEPTH = 8
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import re
+
+
+def tuned_here() -> str:
+    """The fingerprint of a choice that was measured on this machine; empty where driver or devices cannot be named."""
+    from ondol.host import accelerator  # looks for text in files: only for a job that has such entries
+
+    name = accelerator.here().name
+    return TUNED + name if name else ""
+
+
+def driver_here() -> str:
+    """The fingerprint of what this machine's GPU driver made for itself; empty where it cannot be named."""
+    from ondol.host import accelerator
+
+    return accelerator.here().driver
 
 
 class Found(Record):
@@ -49,6 +71,14 @@ class Refused(Record):
     #: Relative to the cache directory.
     place: str
     why: str
+
+
+class Settled(Record):
+    """An entry's files as they must be in this room."""
+
+    contents: Mapping[str, bytes | memoryview]
+    #: Modification times in nanoseconds, for tools that compare them; a file without one has that of its writing.
+    times: Mapping[str, int] = {}
 
 
 class CacheDir:
@@ -138,6 +168,22 @@ class CacheDir:
         finally:
             os.close(here)
 
+    def search(self, folder: str, name: str, pattern: re.Pattern[bytes]) -> bytes:
+        """What the first group of a pattern, for at most 1 KiB, matches in a large file; empty if nothing does."""
+        last = b""
+        above, file = _split(folder, name)
+        here = self._open(above)
+        try:
+            # Not mapped: a process of the job that still cuts the file must not be the end of us.
+            for piece in files.pieces_of(file, dir_fd=here):
+                found = pattern.search(last + piece)
+                if found:
+                    return found.group(1)
+                last = piece[-1024:]
+        finally:
+            os.close(here)
+        return b""
+
 
 def _split(folder: str, name: str) -> tuple[str, str]:
     """A file's name may lead through further folders."""
@@ -171,3 +217,38 @@ class Tool(Protocol):
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
         """Whether entries of this fingerprint can work here."""
+
+
+class VersionedTool(Tool, Protocol):
+    """A tool of whose entries some cannot lie in one cache together: versions of one build, states of one file.
+
+    Their keys end in `@` and a digest of what an entry was made from or holds; see `version_of`.
+    """
+
+    def slot(self, key: str) -> str:
+        """What entries compete for: those with one slot take turns, the newest first, until one fits."""
+
+
+class SettlingTool(VersionedTool, Protocol):
+    """A tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times."""
+
+    def settle(self, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
+        """All files of an entry at once, instead of one `attach` for each, in the absolute directory `folder`.
+
+        Raises `EntryUnfit` if what the entry was made from is not the same here, `EntryRefused` as `attach` does.
+        """
+
+
+def settle(tool: Tool, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
+    """An entry's files as they must be in `folder`, for any tool."""
+    whole = getattr(tool, "settle", None)
+    if whole is not None:
+        settled: Settled = whole(contents, folder)
+        return settled
+    names = tuple(contents)
+    return Settled({name: tool.attach(name, data, names, folder) for name, data in contents.items()})
+
+
+def version_of(key: str) -> str:
+    """The key without the digest behind its `@`: a slot."""
+    return key.rpartition("@")[0] or key

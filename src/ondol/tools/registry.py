@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ondol.errors import UsageError
 from ondol.light import Any
@@ -18,7 +18,12 @@ _brought: dict[str, Tool] = {}
 
 def unasked() -> list[Row]:
     """What a job gets that names no tools."""
-    return [row for row in table.ROWS if row.sharing in table.UNASKED]
+    return [row for row in table.ROWS if row.unasked]
+
+
+def switched_on(value: Callable[[str], object]) -> list[Row]:
+    """The tools whose own setting has a value: naming a place is asking for it."""
+    return [row for row in table.ROWS if row.setting and value(row.setting)]
 
 
 def choose(names: Sequence[str]) -> list[Row]:
@@ -34,9 +39,11 @@ def choose(names: Sequence[str]) -> list[Row]:
 
 
 def load(row: Row) -> Tool:
-    """The code that understands this tool's files."""
+    """The code that understands this tool's files. Raises `UsageError` for one whose files are not for us."""
     if row.name in _brought:
         return _brought[row.name]
+    if not row.travels:
+        raise UsageError(f"the cache of {row.name} is never copied", because=row.note)
     from importlib import import_module
 
     tool: Tool = import_module(row.module).TOOL

@@ -13,8 +13,8 @@ from ondol import words
 from ondol.errors import EntryRefused
 from ondol.host import identity
 from ondol.host.identity import Host
-from ondol.light import Record
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused
+from ondol.light import Any, Record
+from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused, driver_here, tuned_here
 from ondol.tools.table import Row
 
 Listing = dict[str, os.stat_result]
@@ -32,6 +32,14 @@ class Shape(Record):
     needs: tuple[str, ...] = ()
     #: Machine code for the processor at hand, or anything else that another machine may not be able to run.
     host_code: bool = False
+    #: Code for any processor of the kind: it needs the architecture and the C library only.
+    library: bool = False
+    #: A choice that was measured here: it holds for this driver and these devices.
+    tuned: bool = False
+    #: Made by the GPU's driver, for itself.
+    driver: bool = False
+    #: For a file: others beside it without which it is useless, by name, with the expression's groups as `{group}`.
+    partners: tuple[str, ...] = ()
 
 
 class Shaped:
@@ -47,13 +55,25 @@ class Shaped:
     def check(self, name: str, data: bytes) -> None:
         """Raises `EntryRefused` for a file that its own contents show to be torn. An empty one always is."""
 
+    def members(self, cache: CacheDir, folder: str, names: list[str]) -> list[str]:
+        """Which files of a unit's directory travel; all of them, unless the tool knows better. May raise
+        `EntryRefused`."""
+        del cache, folder
+        return names
+
     def fingerprint(self, shape: Shape, names: tuple[str, ...], host: Host) -> str:
-        """What the tool's own key does not cover."""
+        """What the tool's own key does not cover; empty where that cannot be told, and then nothing travels."""
         del names
+        if shape.tuned:
+            return f"{tuned_here()}-{library(host)}" if tuned_here() else ""
+        if shape.driver:
+            return driver_here()
+        if shape.library:
+            return library(host)
         return host_code(host) if shape.host_code else ANYWHERE
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
-        return fingerprint == ANYWHERE or fingerprint == host_code(host)
+        return bool(fingerprint) and any(fingerprint == self.fingerprint(shape, (), host) for shape in self.shapes)
 
     def made_by(self, contents: Mapping[str, bytes]) -> str:
         del contents
@@ -77,21 +97,39 @@ class Shaped:
                 claimed = (folder,)
                 yield self._folder_unit(cache, host, folder, shape, _title(match, folder))
             else:
-                yield from self._single_files(host, folder, listing)
+                yield from self._single_files(cache, host, folder, listing)
 
-    def _single_files(self, host: Host, folder: str, listing: Listing) -> Iterator[Found | Refused]:
-        for name, status in listing.items():
-            path = f"{folder}/{name}" if folder else name
+    def _single_files(self, cache: CacheDir, host: Host, folder: str, listing: Listing) -> Iterator[Found | Refused]:
+        taken: set[str] = set()
+        rest: list[str] = []
+        for name in listing:
+            path = _join(folder, name)
             if self._is_ignored(path):
                 continue
             shape, match = self._matching(path, is_folder=False)
-            if not shape or not match:
-                yield Refused("unknown", path, f"not a file that {self.row.name} is known to keep")
-            elif status.st_size == 0:
-                yield Refused("torn", path, "empty")
+            if shape and match:
+                unit = self._file_unit(cache, host, path, listing, shape, match)
+                taken |= set(unit.names) if isinstance(unit, Found) else {path}
+                yield unit
             else:
-                fingerprint = self.fingerprint(shape, (path,), host)
-                yield Found(_key(path), fingerprint, "", (path,), _title(match, path), 0.0)
+                rest.append(path)
+        for path in rest:
+            if path not in taken:
+                yield Refused("unknown", path, f"not a file that {self.row.name} is known to keep")
+
+    def _file_unit(
+        self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
+    ) -> Found | Refused:
+        del cache
+        folder, _, name = path.rpartition("/")
+        partners = [partner.format(**match.groupdict()) for partner in shape.partners]
+        missing = [partner for partner in partners if partner not in listing]
+        if missing:
+            return Refused("incomplete", path, f"no {missing[0]}")
+        if any(listing[one].st_size == 0 for one in (name, *partners)):
+            return Refused("torn", path, "empty")
+        paths = (path, *(_join(folder, partner) for partner in partners))
+        return self._found(path, shape, paths, host, _title(match, path))
 
     def _folder_unit(self, cache: CacheDir, host: Host, folder: str, shape: Shape, title: str) -> Found | Refused:
         names: list[str] = []
@@ -104,8 +142,19 @@ class Shaped:
                 return Refused("incomplete", folder, f"no {need}" if names else "empty")
         if not names:
             return Refused("incomplete", folder, "empty")
-        paths = tuple(sorted(names))
-        return Found(_key(folder), self.fingerprint(shape, paths, host), "", paths, title, 0.0)
+        try:
+            names = self.members(cache, folder, names)
+        except EntryRefused as refusal:
+            return Refused(refusal.because or "torn", folder, refusal.what)
+        except OSError as error:
+            return Refused("unreadable", folder, error.strerror or str(error))
+        return self._found(folder, shape, tuple(sorted(names)), host, title)
+
+    def _found(self, path: str, shape: Shape, names: tuple[str, ...], host: Host, title: str) -> Found | Refused:
+        fingerprint = self.fingerprint(shape, names, host)
+        if not fingerprint:
+            return Refused("unplaced", path, "holds for one driver and device, and neither can be named here")
+        return Found(key_of(path), fingerprint, "", names, title, 0.0)
 
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         del found, cache
@@ -115,8 +164,8 @@ class Shaped:
         return data
 
     def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
-        del names, folder
-        if not self._belongs(name):
+        del folder
+        if not any(self._belongs(name, other) for other in names):
             raise EntryRefused(f"{name!r:.80} is not a file that {self.row.name} keeps", because="outside")
         return data
 
@@ -130,7 +179,7 @@ class Shaped:
                 for name in names:
                     if re.fullmatch(f"(?:{shape.path})/(?:{need})", name):
                         return name
-        return names[0]
+        return next((name for name in names if self._matching(name, is_folder=False)[0]), names[0])
 
     # -- paths -----------------------------------------------------------------------------------------------------
 
@@ -150,16 +199,57 @@ class Shaped:
                 return shape, match
         return None, None
 
-    def _belongs(self, name: str) -> bool:
-        return any(
-            re.match(f"(?:{shape.path})/", name) if shape.folder else re.fullmatch(shape.path, name)
-            for shape in self.shapes
-        )
+    def _belongs(self, name: str, other: str) -> bool:
+        """Whether a file is part of a unit: inside a directory that is one, or beside `other` as its shape allows."""
+        if any(shape.folder and re.match(f"(?:{shape.path})/", name) for shape in self.shapes):
+            return True
+        shape, match = self._matching(other, is_folder=False)
+        if not shape or not match:
+            return False
+        above = other.rpartition("/")[0]
+        return name in (other, *(_join(above, partner.format(**match.groupdict())) for partner in shape.partners))
 
 
 def host_code(host: Host) -> str:
     """The fingerprint of code for the processor at hand: built with `-march=native`, it dies by SIGILL elsewhere."""
-    return f"{host.machine}-{host.libc}-{identity.processor_features()}"
+    return f"{library(host)}-{identity.processor_features()}"
+
+
+def library(host: Host) -> str:
+    """The fingerprint of code that any processor of the kind can run."""
+    return f"{host.machine}-{host.libc}"
+
+
+def whole_elf(data: bytes) -> bool:
+    """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
+    if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
+        return False
+    import struct
+
+    program_start, section_start = struct.unpack_from("<QQ", data, 32)
+    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
+    end = max(program_start + program_size * program_count, section_start + section_size * section_count)
+    return bool(end <= len(data))
+
+
+def parsed(name: str, data: bytes) -> Any:
+    """The value in a JSON file. Raises `EntryRefused` if there is none."""
+    import json
+
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise EntryRefused(f"{name} is not JSON", because="torn")
+
+
+def key_of(path: str) -> str:
+    """A unit's key in the store, from its path."""
+    key = path.replace("/", "--")
+    return key if words.is_plain_name(key) else hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _is_below(folder: str, above: str) -> bool:
@@ -168,8 +258,3 @@ def _is_below(folder: str, above: str) -> bool:
 
 def _title(match: re.Match[str], path: str) -> str:
     return match.groupdict().get("title") or path.rsplit("/", 1)[-1]
-
-
-def _key(path: str) -> str:
-    key = path.replace("/", "--")
-    return key if words.is_plain_name(key) else hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()

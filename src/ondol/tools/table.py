@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ondol.host import identity
 from ondol.light import Record
 
 #: How a cache can be shared, from the survey of the field.
@@ -16,12 +17,14 @@ SHARING = {
     "A": "single files, merged freely",
     "B": "directories, merged whole",
     "C": "bound to an absolute path",
-    "D": "opaque, one snapshot at a time",
+    "D": "changed in place: one state at a time",
     "E": "has its own protocol, guarded and never copied",
 }
 #: The classes that a job gets without asking. C needs a mount namespace of its own and E the tool's own protocol:
 #: whoever wants them names them.
 UNASKED = "ABD"
+#: The class whose files we never touch: such a row is at most set up, never filled and never harvested.
+GUARDED = "E"
 
 
 class Row(Record):
@@ -43,10 +46,31 @@ class Row(Record):
     yields_to: tuple[str, ...] = ()
     #: Variables that change what the tool does with its cache, kept as they are and mentioned.
     keeps: tuple[str, ...] = ()
+    #: Python packages whose versions keep caches apart, by the names under which they are imported: a directory each.
+    apart: tuple[str, ...] = ()
     #: What its own key does not cover, so that our fingerprint must; for the reference page.
     fingerprint: str = "nothing: its own key covers all"
     #: What a user should know about how it is shared; for the reference page.
     note: str = ""
+    #: A directory below TMPDIR, with `{USER}`, that it uses whatever its variables say; in a room, a link to the cache.
+    below_tmp: str = ""
+    #: Why a job gets it only by name, although its files could be shared; empty if it need not be asked for.
+    risk: str = ""
+    #: Variables that are set too where the job shares autotuning results (the setting `NAME-autotune`).
+    tuning: Mapping[str, str] = {}
+    #: The setting that switches it on: a directory, as `{url}` in `sets`; without one nothing is set.
+    setting: str = ""
+    #: What is set instead in a job that may only read what others made.
+    reading: Mapping[str, str] = {}
+
+    @property
+    def unasked(self) -> bool:
+        return self.sharing in UNASKED and not self.risk
+
+    @property
+    def travels(self) -> bool:
+        """Whether its entries go through the store."""
+        return self.sharing != GUARDED
 
     @property
     def module(self) -> str:
@@ -55,6 +79,20 @@ class Row(Record):
     @property
     def variables(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.sets, *self.yields_to, *self.keeps)))
+
+
+class Wish(Record):
+    """What the job's settings and its trust say about a tool."""
+
+    #: Autotuning results are shared.
+    tuning: bool = False
+    #: What the job makes may be given to others.
+    publishes: bool = True
+    #: The value of the row's own setting.
+    setting: str = ""
+
+
+NOTHING_WISHED = Wish()
 
 
 class Plan(Record):
@@ -76,31 +114,302 @@ ROWS: tuple[Row, ...] = (
         {"TRITON_CACHE_DIR": "{cache}"},
         ("{TRITON_CACHE_DIR}", "{TRITON_HOME}/.triton/cache", "{HOME}/.triton/cache"),
         yields_to=("TRITON_CACHE_DIR", "TRITON_HOME"),
-        keeps=("TRITON_CACHE_MANAGER",),
-        fingerprint="helper libraries: processor, C library, Python's ABI; kernels: nothing",
+        keeps=("TRITON_CACHE_MANAGER", "TRITON_CACHE_AUTOTUNING"),
+        fingerprint="kernels: nothing; helper libraries: architecture, C library, Python's ABI; autotuning results: "
+        "driver and device models",
+        note="Triton keeps no autotuning results unless told to. triton.autotune = true tells it to and shares them: "
+        "later jobs then run the configuration that an earlier one measured to be the fastest.",
+        tuning={"TRITON_CACHE_AUTOTUNING": "1"},
+    ),
+    Row(
+        "tilelang",
+        "B",
+        "kernels compiled by TileLang, and what its autotuner measured",
+        "0.1.15",
+        {"TILELANG_CACHE_DIR": "{cache}"},
+        ("{TILELANG_CACHE_DIR}", "{HOME}/.tilelang/cache"),
+        yields_to=("TILELANG_CACHE_DIR",),
+        keeps=("TILELANG_DISABLE_CACHE", "TILELANG_AUTO_TUNING_DISABLE_CACHE"),
+        fingerprint="kernels: architecture, C library; autotuning results: driver and device models too",
+        note="An entry travels only if it is what its own manifest says. TileLang keeps autotuning results by itself, "
+        "so they are shared unless tilelang.autotune is off.",
+    ),
+    Row(
+        "inductor",
+        "A",
+        "graphs and C++ kernels compiled by torch.compile",
+        "2.11 to 2.13",
+        {"TORCHINDUCTOR_CACHE_DIR": "{cache}"},
+        ("{TORCHINDUCTOR_CACHE_DIR}", "{TMP}/torchinductor_{USER}"),
+        yields_to=("TORCHINDUCTOR_CACHE_DIR",),
+        keeps=(
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+            "TORCHINDUCTOR_FX_GRAPH_CACHE",
+            "TORCHINDUCTOR_AUTOGRAD_CACHE",
+        ),
+        fingerprint="what is made for the processor: its features, C library, compiler, ATEN_CPU_CAPABILITY; kernels "
+        "and headers also torch's version and place; the rest: nothing",
+        note="Travels: graphs (pickles that carry their Triton kernels), C++ kernels, tuning results, and precompiled "
+        "headers, 150 MB each, 20 MB packed: a job without one builds it first, even if everything else is a hit. "
+        "Stays: sources, locks, the benchmarks of max-autotune, what Dynamo remembers of shapes; and from an adopted "
+        "cache all that was made for a processor, because it does not say for which. A user without a name gets "
+        "LOGNAME=uid_<number>: torch before 2.13 fails without.",
+        below_tmp="torchinductor_{USER}",
     ),
     Row(
         "jax",
         "A",
         "programs compiled by JAX and XLA",
         "0.10",
-        {"JAX_COMPILATION_CACHE_DIR": "{cache}", "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none"},
+        {
+            "JAX_COMPILATION_CACHE_DIR": "{cache}",
+            "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
+            "JAX_COMPILATION_CACHE_MAX_SIZE": "-1",
+        },
         ("{JAX_COMPILATION_CACHE_DIR}",),
-        yields_to=("JAX_COMPILATION_CACHE_DIR",),
+        yields_to=("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE"),
         keeps=("JAX_ENABLE_COMPILATION_CACHE",),
         fingerprint="processor and its features, C library",
-        note="Without Ondol JAX keeps nothing unless told to. XLA's own caches are off: with them the key holds the "
-        "cache's path, and no other place would ever hit.",
+        note="Without Ondol JAX keeps nothing unless told to, and then only what took a second to compile. XLA's own "
+        "caches are off: with them the key holds the cache's path, and no other place would ever hit.",
+    ),
+    Row(
+        "cupy",
+        "A",
+        "kernels compiled by CuPy",
+        "14.2",
+        {"CUPY_CACHE_DIR": "{cache}"},
+        ("{CUPY_CACHE_DIR}", "{HOME}/.cupy/kernel_cache"),
+        yields_to=("CUPY_CACHE_DIR",),
+        keeps=("CUPY_CACHE_IN_MEMORY",),
+        note="CuPy writes files that only their owner can read; a plain shared cache is a PermissionError for "
+        "everybody else.",
+    ),
+    Row(
+        "cute-dsl",
+        "A",
+        "kernels compiled by the CuTe DSL of CUTLASS",
+        "4.8",
+        {"CUTE_DSL_CACHE_DIR": "{cache}"},
+        ("{CUTE_DSL_CACHE_DIR}", "{TMP}/{USER}/cutlass_python_cache"),
+        yields_to=("CUTE_DSL_CACHE_DIR",),
+        keeps=("CUTE_DSL_DISABLE_FILE_CACHING", "CUTE_DSL_NO_CACHE"),
+        fingerprint="architecture, C library",
+    ),
+    Row(
+        "helion",
+        "A",
+        "what Helion's autotuner measured",
+        "1.5",
+        {"HELION_CACHE_DIR": "{cache}", "HELION_AUTOTUNE_CACHE": "StrictLocalAutotuneCache"},
+        ("{HELION_CACHE_DIR}", "{TORCHINDUCTOR_CACHE_DIR}/helion", "{TMP}/torchinductor_{USER}/helion"),
+        yields_to=("HELION_CACHE_DIR",),
+        keeps=("HELION_AUTOTUNE_CACHE", "HELION_SKIP_CACHE"),
+        fingerprint="driver and device models; library versions by its strict key, which is what is set",
+        note="A best_config is nothing but an autotuning result, so a performance job gets none of it. The kernels "
+        "themselves are triton's and cute-dsl's.",
+    ),
+    Row(
+        "deepgemm",
+        "B",
+        "kernels compiled by DeepGEMM",
+        "2.x (54e22612)",
+        {"DG_JIT_CACHE_DIR": "{cache}"},
+        ("{DG_JIT_CACHE_DIR}", "{HOME}/.deep_gemm"),
+        yields_to=("DG_JIT_CACHE_DIR",),
+        note="The path at which DeepGEMM is installed is in its key: jobs hit that have it at the same place.",
+    ),
+    Row(
+        "warp",
+        "B",
+        "modules compiled by NVIDIA Warp, and its link-time code",
+        "1.19",
+        {"WARP_CACHE_PATH": "{cache}"},
+        ("{WARP_CACHE_PATH}", "{CACHE_HOME}/warp"),
+        yields_to=("WARP_CACHE_PATH",),
+        fingerprint="code for the CPU: processor and its features, C library; for GPUs: nothing",
+    ),
+    Row(
+        "sglang-jit",
+        "B",
+        "modules compiled by SGLang's JIT",
+        "0.5.23",
+        {"SGLANG_JIT_CACHE_DIR": "{cache}"},
+        ("{SGLANG_JIT_CACHE_DIR}", "{HOME}/.cache/sglang/jit"),
+        yields_to=("SGLANG_JIT_CACHE_DIR",),
+        keeps=("SGLANG_JIT_FORCE_RECOMPILE",),
+        fingerprint="architecture, C library",
+        note="The library and its list of dependencies travel; objects and build files, which name absolute paths, "
+        "stay behind.",
+    ),
+    Row(
+        "cuda-driver",
+        "A",
+        "PTX that the NVIDIA driver compiled (ComputeCache)",
+        "driver 580",
+        {"CUDA_CACHE_PATH": "{cache}"},
+        ("{CUDA_CACHE_PATH}", "{HOME}/.nv/ComputeCache"),
+        yields_to=("CUDA_CACHE_PATH",),
+        keeps=("CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_FORCE_PTX_JIT"),
+        fingerprint="driver and device models",
+        note="The driver makes its directories 0700, so that no other user ever hits in a plain shared one. Its index "
+        "stays behind: the driver does without and makes a new one.",
+    ),
+    Row(
+        "cuda-python",
+        "A",
+        "programs kept by cuda.core's FileStreamProgramCache",
+        "1.2",
+        {},
+        ("{CACHE_HOME}/cuda-python/program-cache",),
+        note="No variable moves it: a program names the directory itself. Asked for by name it is filled, and the "
+        'program opens it as FileStreamProgramCache(os.environ["ONDOL_ROOM"] + "/cache/cuda-python").',
+    ),
+    Row(
+        "numba",
+        "D",
+        "functions compiled by Numba with cache=True",
+        "0.68",
+        {"NUMBA_CACHE_DIR": "{cache}"},
+        ("{NUMBA_CACHE_DIR}",),
+        yields_to=("NUMBA_CACHE_DIR",),
+        keeps=("NUMBA_CACHE_LOCATOR_CLASSES",),
+        fingerprint="architecture, C library",
+        note="Its key holds the absolute directory of the source, so that other checkouts miss.",
+        risk="Numba does not see that a function called from another file, or a global variable, has changed, and "
+        "would serve the old code",
+    ),
+    Row(
+        "cutile",
+        "D",
+        "kernels compiled by cuTile (a SQLite database)",
+        "1.7",
+        {"CUDA_TILE_CACHE_DIR": "{cache}"},
+        ("{CUDA_TILE_CACHE_DIR}", "{CACHE_HOME}/cutile-python"),
+        yields_to=("CUDA_TILE_CACHE_DIR",),
+        keeps=("CUDA_TILE_CACHE_SIZE",),
+        note="Two databases are not merged: the newest one is filled.",
+    ),
+    Row(
+        "miopen",
+        "D",
+        "what MIOpen's search and tuning found",
+        "3.3",
+        {"MIOPEN_USER_DB_PATH": "{cache}"},
+        ("{MIOPEN_USER_DB_PATH}", "{HOME}/.config/miopen"),
+        yields_to=("MIOPEN_USER_DB_PATH",),
+        keeps=("MIOPEN_DISABLE_CACHE", "MIOPEN_CUSTOM_CACHE_DIR"),
+        fingerprint="driver and device models",
+        note="The newest of each file is filled, never for a performance job: they are measured. MIOpen's compiled "
+        "kernels stay where they are: a directory given as MIOPEN_CUSTOM_CACHE_DIR is not kept apart by version.",
+    ),
+    Row(
+        "torch-extensions",
+        "C",
+        "C++ and CUDA extensions that PyTorch builds when they are loaded",
+        "PyTorch 2.13",
+        {"TORCH_EXTENSIONS_DIR": "{cache}"},
+        ("{TORCH_EXTENSIONS_DIR}", "{CACHE_HOME}/torch_extensions"),
+        yields_to=("TORCH_EXTENSIONS_DIR",),
+        apart=("torch",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers, PyTorch's version",
+        note="Each Python and PyTorch version has a directory of its own, which PyTorch gives up when the variable is "
+        "set. Hits need the checkout and PyTorch at the same paths; sources given inline only PyTorch. A build that "
+        "was killed leaves a lock, for which PyTorch waits for ever: never in the store, and gone with the room.",
+    ),
+    Row(
+        "tvm-ffi",
+        "C",
+        "C++ and CUDA modules that TVM FFI builds when they are loaded",
+        "0.1.12",
+        {"TVM_FFI_CACHE_DIR": "{cache}"},
+        ("{TVM_FFI_CACHE_DIR}", "{HOME}/.cache/tvm-ffi"),
+        yields_to=("TVM_FFI_CACHE_DIR",),
+        apart=("tvm_ffi",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+    ),
+    Row(
+        "flashinfer",
+        "C",
+        "kernels that FlashInfer builds, and those that it downloads",
+        "0.6.18 and 0.7.2",
+        {"FLASHINFER_WORKSPACE_BASE": "{cache}"},
+        ("{FLASHINFER_WORKSPACE_BASE}/.cache/flashinfer", "{HOME}/.cache/flashinfer"),
+        yields_to=("FLASHINFER_WORKSPACE_BASE",),
+        keeps=("FLASHINFER_CUBIN_DIR",),
+        fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+        note="Kernels of its CuTe DSL modules, autotuning results and modules that read downloaded headers through a "
+        "link stay in the room.",
+    ),
+    Row(
+        "vllm",
+        "C",
+        "models compiled by vLLM, and what it found out about model classes",
+        "August 2026, layout only",
+        {"VLLM_CACHE_ROOT": "{cache}"},
+        ("{VLLM_CACHE_ROOT}", "{CACHE_HOME}/vllm"),
+        yields_to=("VLLM_CACHE_ROOT",),
+        keeps=("VLLM_DISABLE_COMPILE_CACHE",),
+        fingerprint="processor and its features, C library",
+        note="DeepGEMM kernels, autotuning results and memory plans, which vLLM keeps there too, stay in the room.",
+    ),
+    Row(
+        "ccache",
+        "E",
+        "C, C++ and CUDA objects",
+        "4.7",
+        {"CCACHE_DIR": "{cache}", "CCACHE_REMOTE_STORAGE": "{url}"},
+        ("{CCACHE_DIR}", "{CACHE_HOME}/ccache"),
+        yields_to=("CCACHE_DIR", "CCACHE_REMOTE_STORAGE"),
+        keeps=("CCACHE_CONFIGPATH", "CCACHE_DISABLE", "CCACHE_READONLY"),
+        fingerprint="",
+        note="Set up by ccache.shared = DIR: a private cache for each job in front of DIR, which is written only by "
+        "jobs that may publish to `main`. ccache then reads its configuration from CCACHE_CONFIGPATH alone.",
+        setting="ccache-shared",
+        reading={"CCACHE_REMOTE_STORAGE": "{url}|read-only"},
+    ),
+    Row(
+        "sccache",
+        "E",
+        "C, C++, CUDA and Rust objects",
+        "0.16",
+        {},
+        ("{SCCACHE_DIR}", "{CACHE_HOME}/sccache"),
+        fingerprint="",
+        note="left alone: its server outlives the job with the settings it was started with, and knows one local "
+        "directory, so that nothing private can stand in front of a shared one.",
+    ),
+    Row(
+        "uv",
+        "E",
+        "packages unpacked by uv",
+        "0.12, 0.13",
+        {},
+        ("{UV_CACHE_DIR}", "{CACHE_HOME}/uv"),
+        fingerprint="",
+        note="its cache has a protocol of its own; ondol guard --cache DIR -- uv … keeps jobs apart and heals it.",
+    ),
+    Row(
+        "pip",
+        "E",
+        "packages downloaded and built by pip",
+        "23 to 26",
+        {},
+        ("{PIP_CACHE_DIR}", "{CACHE_HOME}/pip"),
+        fingerprint="",
+        note="its cache has a protocol of its own; ondol guard --cache DIR -- pip … keeps jobs apart and heals it.",
     ),
 )
 BY_NAME = {row.name: row for row in ROWS}
 
 
-def plan(row: Row, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Plan:
+def plan(row: Row, env: Mapping[str, str], cache_dir: str, *, asked: bool, wish: Wish = NOTHING_WISHED) -> Plan:
     """What to set so that the tool's cache is `cache_dir`.
 
     A value that the user has set wins, unless the user `asked` Ondol for this tool by name; either way it is said.
     """
+    if not row.sets or (row.setting and not wish.setting):
+        return _without_variables(row, cache_dir, asked=asked)
     theirs = [name for name in row.yields_to if env.get(name)]
     if theirs and not asked:
         was = f"{theirs[0]}={env[theirs[0]]}"
@@ -110,11 +419,38 @@ def plan(row: Row, env: Mapping[str, str], cache_dir: str, *, asked: bool) -> Pl
     remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
     remarks += [f"{name}={env[name]} is kept" for name in row.keeps if env.get(name)]
     ours = {
-        name: value.replace("{cache}", cache_dir)
-        for name, value in row.sets.items()
+        name: _filled_in(value, cache_dir, wish.setting)
+        for name, value in _values(row, wish).items()
         if name in row.yields_to or not env.get(name)
     }
     return Plan(True, ours, f"{row.name}: " + ", ".join(remarks) if remarks else "")
+
+
+def _values(row: Row, wish: Wish) -> Mapping[str, str]:
+    return {**row.sets, **(row.tuning if wish.tuning else {}), **({} if wish.publishes else row.reading)}
+
+
+def _filled_in(value: str, cache_dir: str, setting: str) -> str:
+    if "{url}" in value:
+        from urllib.parse import quote
+
+        value = value.replace("{url}", "file:" + quote(os.path.abspath(setting)))
+    return value.replace("{cache}", cache_dir)
+
+
+def _without_variables(row: Row, cache_dir: str, *, asked: bool) -> Plan:
+    if not asked:
+        return Plan(False)
+    if row.setting:
+        return Plan(False, {}, f"{row.name}: left as it is, because {row.setting} names nothing")
+    if not row.travels:
+        return Plan(False, {}, f"{row.name}: nothing is set: {row.note}")
+    return Plan(True, {}, f"{row.name}: no variable moves its cache; the one of this job is {cache_dir}")
+
+
+def below_tmp(row: Row, user: str) -> str:
+    """The name of its directory below TMPDIR for this user; what cannot be in a name is replaced as torch does it."""
+    return row.below_tmp.replace("{USER}", "".join("_" if letter in '\\/:*?"<>|' else letter for letter in user))
 
 
 def default_location(row: Row, env: Mapping[str, str]) -> str:
@@ -124,7 +460,7 @@ def default_location(row: Row, env: Mapping[str, str]) -> str:
         "HOME": home,
         "CACHE_HOME": env.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"),
         "TMP": env.get("TMPDIR") or "/tmp",
-        "USER": env.get("USER") or env.get("LOGNAME") or str(os.geteuid()),
+        "USER": identity.user_name(env) or f"uid_{os.getuid()}",
     }
     for place in row.places:
         try:

@@ -3,10 +3,12 @@
     <cache>/<KEY>/__grp__NAME.json    {"child_paths": {"NAME.cubin": "<absolute path>", …}}: written last
                   NAME.{source,ttir,ttgir,llir,ptx,cubin,json}     (AMD: amdgcn, hsaco)
     <cache>/<KEY>/cuda_utils.cpython-311-x86_64-linux-gnu.so        a helper, alone in its directory
+    <cache>/<KEY>/NAME.autotune.json                                what autotuning measured, alone in its directory
 
 Facts that this file defends against, each seen on 3.6 or 3.9: a moved cache misses silently and a copied one silently
-reads the original, because of the absolute paths; a zero-byte cubin is a hit; an empty metadata file is a crash; a
-truncated helper is a SIGBUS; two writers are atomic per file, not per entry.
+reads the original, because of the absolute paths; a zero-byte cubin is a hit; an empty metadata file is a crash, an
+empty or torn autotuning result too; a truncated helper is a SIGBUS; two writers are atomic per file, not per entry.
+The key of an autotuning result knows the compile target, not the model: an H100's serves an H200.
 """
 
 from __future__ import annotations
@@ -17,10 +19,12 @@ from collections.abc import Iterator, Mapping
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
 from ondol.light import Any
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused
+from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, tuned_here
+from ondol.tools.shapes import library, parsed, whole_elf
 from ondol.tools.table import BY_NAME
 
 _GROUP = "__grp__"
+_TUNING = ".autotune.json"
 #: base32 of a SHA-256, without padding.
 _KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
 _KEY_LENGTH = 52
@@ -58,10 +62,10 @@ class Triton:
             yield result
             claimed = set(result.names) if isinstance(result, Found) else set(listing)
         for name, status in listing.items():
-            if name.endswith(".so") and name not in claimed:
+            if name.endswith((".so", _TUNING)) and name not in claimed:
                 claimed.add(name)
                 if status.st_size:
-                    yield Found(key, _host_fingerprint(host, name), key, (name,), name.split(".")[0], 0.0)
+                    yield _single(host, key, name)
                 else:
                     yield Refused("torn", f"{key}/{name}", "empty")
         if not claimed:
@@ -103,20 +107,22 @@ class Triton:
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         if not data:
             raise EntryRefused(f"{name} is empty", because="torn")
-        if name.endswith(_ELF) and not _whole_elf(data):
+        if name.endswith(_ELF) and not whole_elf(data):
             raise EntryRefused(f"{name} is cut off", because="torn")
         if name.startswith(_GROUP):
             for child, path in _children(data).items():
                 _check_place(cache, found.key, child, path)
             return _group({child: child for child in sorted(_children(data))})
-        if name.endswith(".json") and not isinstance(_parse(data, name), dict):
+        if name.endswith(_TUNING):
+            _check_tuning(name, data)
+        elif name.endswith(".json") and not isinstance(parsed(name, data), dict):
             raise EntryRefused(f"{name} is not a Triton metadata file", because="torn")
         return data
 
     def made_by(self, contents: Mapping[str, bytes]) -> str:
         for name, data in contents.items():
             if name.endswith(".json") and not name.startswith(_GROUP):
-                return str(_parse(data, name).get("triton_version", ""))
+                return str(parsed(name, data).get("triton_version", ""))
         return ""
 
     def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
@@ -137,7 +143,9 @@ class Triton:
         return next((name for name in names if name.startswith(_GROUP)), names[0])
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
-        return fingerprint == ANYWHERE or fingerprint.startswith(f"{host.machine}-{host.libc}-")
+        if fingerprint.startswith(TUNED):
+            return fingerprint == tuned_here()
+        return fingerprint == ANYWHERE or fingerprint.startswith(f"{library(host)}-")
 
 
 TOOL = Triton()
@@ -154,7 +162,28 @@ def _travels(name: str) -> bool:
 def _host_fingerprint(host: Host, name: str) -> str:
     """Host code depends on processor, C library and Python's ABI; the last is in the file's own name since 3.4."""
     middle = name.split(".")[1:-1]
-    return f"{host.machine}-{host.libc}-{middle[-1] if middle else 'noabi'}"
+    return f"{library(host)}-{middle[-1] if middle else 'noabi'}"
+
+
+def _single(host: Host, key: str, name: str) -> Found | Refused:
+    """A helper library or an autotuning result."""
+    if not name.endswith(_TUNING):
+        return Found(key, _host_fingerprint(host, name), key, (name,), name.split(".")[0], 0.0)
+    if not tuned_here():
+        return Refused("unplaced", f"{key}/{name}", "measured on a device that cannot be named here")
+    return Found(key, tuned_here(), key, (name,), f"autotuning of {name.removesuffix(_TUNING)}", 0.0)
+
+
+def _check_tuning(name: str, data: bytes) -> None:
+    """Triton takes the fastest of what is in the file without a look at it: anything else ends the user's program."""
+    fields = parsed(name, data)
+    timings = fields.get("configs_timings") if isinstance(fields, dict) else None
+    if not isinstance(timings, list) or not timings or not all(_is_timing(timing) for timing in timings):
+        raise EntryRefused(f"{name} holds no timings", because="torn")
+
+
+def _is_timing(timing: Any) -> bool:
+    return isinstance(timing, list) and len(timing) == 2 and isinstance(timing[0], dict) and bool(timing[1])
 
 
 def _group(children: dict[str, str]) -> bytes:
@@ -163,17 +192,8 @@ def _group(children: dict[str, str]) -> bytes:
     return json.dumps({"child_paths": children}).encode()
 
 
-def _parse(data: bytes, name: str) -> Any:
-    import json
-
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise EntryRefused(f"{name} is not JSON", because="torn")
-
-
 def _children(data: bytes) -> dict[str, str]:
-    fields = _parse(data, "the group file")
+    fields = parsed("the group file", data)
     children = fields.get("child_paths") if isinstance(fields, dict) else None
     if not isinstance(children, dict) or not children or not all(isinstance(p, str) for p in children.values()):
         raise EntryRefused("the group file names no children", because="torn")
@@ -208,15 +228,3 @@ def _is_place(cache: CacheDir, path: str, expected: str) -> bool:
         return True
     # Across a wall the path is one of another tree: looking for it in ours would only tell where a stranger points.
     return cache.seen_as == cache.path and os.path.realpath(path) == os.path.realpath(expected)
-
-
-def _whole_elf(data: bytes) -> bool:
-    """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
-    if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
-        return False
-    import struct
-
-    program_start, section_start = struct.unpack_from("<QQ", data, 32)
-    program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
-    end = max(program_start + program_size * program_count, section_start + section_size * section_count)
-    return bool(end <= len(data))

@@ -90,3 +90,15 @@ def provenance(env: Environ) -> dict[str, str]:
     }
     found = {field: next((env[name] for name in names if env.get(name)), "") for field, names in candidates.items()}
     return {field: value[:200] for field, value in found.items() if value}
+
+
+def job_name(env: Environ) -> str:
+    """This job, told apart from the others that run beside it: its name, its leg, its run, its runner; empty off CI."""
+    candidates = {
+        "job": ("CI_JOB_NAME", "GITHUB_JOB", "BUILDKITE_LABEL", "JOB_NAME", "SLURM_JOB_NAME"),
+        "leg": ("CI_NODE_INDEX", "BUILDKITE_PARALLEL_JOB", "SLURM_ARRAY_TASK_ID"),
+        "run": ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_NUMBER", "BUILD_NUMBER", "SLURM_JOB_ID"),
+        "runner": ("RUNNER_NAME", "CI_RUNNER_DESCRIPTION", "BUILDKITE_AGENT_NAME", "NODE_NAME"),
+    }
+    found = {field: next((env[name] for name in names if env.get(name)), "") for field, names in candidates.items()}
+    return ", ".join(f"{field} {value[:60]}" for field, value in found.items() if value)

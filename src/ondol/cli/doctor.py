@@ -1,0 +1,139 @@
+"""`ondol doctor`"""
+
+from __future__ import annotations
+
+import os
+
+from ondol import exitcodes, words
+from ondol.cli import doctor_text, flags, output
+from ondol.config import Settings
+from ondol.doctor import examine, gather, registry, repair
+from ondol.doctor.api import ERROR, WARNING
+from ondol.doctor.subject import Machine, the_machine
+from ondol.doctor.walk import Bounds
+from ondol.errors import OndolError, UsageError
+from ondol.host import bounded
+from ondol.jobs import open_store, store_location
+from ondol.report.progress import Bar
+
+_USAGE = "ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [options]"
+_DESCRIPTION = """Look for what will fail a job, before a job finds out: in directories down to the leaves, by really
+trying what jobs do there, and on the machine itself. Each finding says what, where, why it hurts, and what to type.
+
+Without PATH: the store, the tools' caches, HOME, TMPDIR, the places for a room, and the machine. With PATH: these
+directories only. Nothing is changed without --fix, and then only the caller's own files.
+
+Exit status: 0 nothing wrong, or only warnings and notes; 1 errors (with --strict also warnings); 2 wrong usage."""
+_EXAMPLES = """\
+  ondol doctor                                    what a job of this user would meet
+  ondol doctor /ci-cache/triton                   one directory, to the leaves
+  ondol doctor /ci-cache/triton --fix --dry-run   what could be mended without asking anybody
+  ondol doctor --strict --json > doctor.json      as a step before the tests
+  ondol doctor --list                             every check"""
+#: A first look that takes longer than this is taken for a dead file server.
+_TOUCH = gather.TOUCH_SECONDS
+
+
+def main(arguments: list[str]) -> int:
+    parsed = _parser().parse_args(arguments)
+    if parsed.list:
+        output.say(doctor_text.listing())
+        return exitcodes.OK
+    checks = registry.choose(_names(parsed.only), _names(parsed.skip))
+    settings = flags.settings(parsed)
+    patience = _duration(parsed.timeout, "--timeout") if parsed.timeout else None
+    machine = _machine(settings, patience or _TOUCH)
+    bounds = Bounds(_limit(parsed.limit), _duration(parsed.walk_time, "--walk-time"))
+
+    def look(bar: Bar) -> examine.Result:
+        subjects = gather.subjects(machine, parsed.paths, bounds, patience or _TOUCH)
+        if not parsed.paths:
+            subjects.append(the_machine(machine))
+        return examine.examine(subjects, checks, bar, patience)
+
+    with Bar() as bar:
+        result = look(bar)
+        repairs = [change for finding in result.findings for change in finding.repairs]
+        done: list[repair.Done] | None = None
+        if parsed.fix and not parsed.dry_run and repairs:
+            done = repair.carry_out(repairs)
+            result = look(bar)  # what counts is what is left
+    report = doctor_text.Report(result, machine.uid, repairs, done, shown=parsed.dry_run or parsed.fix)
+    if parsed.as_json:
+        output.say_json(report.as_json())
+    else:
+        output.say("\n".join(report.lines()))
+    return _status(result, strict=parsed.warnings_too)
+
+
+def _parser() -> flags.Parser:
+    made = flags.parser("ondol doctor", _DESCRIPTION, _EXAMPLES, _USAGE)
+    made.add_argument("paths", metavar="PATH", nargs="*", help="directories to look at (default: what a job would use)")
+    made.add_argument("--fix", action="store_true", help="mend what is safe to mend: the caller's own files only")
+    made.add_argument("--dry-run", action="store_true", help="show what --fix would do, exactly; change nothing")
+    made.add_argument("--strict", action="store_true", dest="warnings_too", help="status 1 for warnings too")
+    made.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    made.add_argument("--list", action="store_true", help="list the checks")
+    made.add_argument("--only", metavar="NAMES", action="append", default=[], help="carry out these checks only")
+    made.add_argument("--skip", metavar="NAMES", action="append", default=[], help="leave these checks out")
+    default = Bounds()
+    made.add_argument(
+        "--limit",
+        metavar="N",
+        default=str(default.entries),
+        help=f"files and directories to look at, for each PATH (default: {default.entries})",
+    )
+    made.add_argument(
+        "--walk-time",
+        metavar="TIME",
+        default=str(default.seconds),
+        help=f"how long to walk through each PATH (default: {default.seconds:g}s)",
+    )
+    made.add_argument("--timeout", metavar="TIME", default="", help="give up on a check that takes longer than this")
+    flags.add_settings(made, ("store", "trust", "room-dir"))
+    return made
+
+
+def _machine(settings: Settings, seconds: float) -> Machine:
+    groups = frozenset([os.getegid(), *os.getgroups()])
+    room_dir = os.path.abspath(settings.room_dir) if settings.room_dir else ""
+    judge = open_store.judge(settings.trust)
+    where = _store(settings, seconds)
+    trusted = tuple(settings.trust)
+    who = (os.geteuid(), os.getegid(), groups)
+    return Machine(os.environ, *who, where, bool(settings.store), judge, trusted, room_dir)
+
+
+def _store(settings: Settings, seconds: float) -> str:
+    if settings.store:
+        return store_location.location(settings)
+    try:
+        # Where the user's own store would be depends on whether HOME is writable, and HOME may be on a dead server.
+        return str(bounded.call(lambda _report: store_location.default(), seconds))
+    except OndolError:
+        return ""
+
+
+def _names(given: list[str]) -> list[str]:
+    return [name.strip() for text in given for name in text.split(",") if name.strip()]
+
+
+def _limit(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"--limit {text!r} makes no sense", hint="a number such as 200000")
+    return int(text)
+
+
+def _duration(text: str, flag: str) -> float:
+    try:
+        seconds = words.parse_duration(text)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise UsageError(f"{flag} {text!r} makes no sense", hint="a time such as 90s or 15m")
+    return seconds
+
+
+def _status(result: examine.Result, *, strict: bool) -> int:
+    failing = result.number_of(ERROR) + (result.number_of(WARNING) if strict else 0)
+    return exitcodes.DOCTOR_FOUND if failing else exitcodes.OK

@@ -1,0 +1,158 @@
+"""`ondol guard [--cache DIR] [options] -- COMMAND …`"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ondol import exitcodes, words
+from ondol.cli import flags, output
+from ondol.errors import UsageError
+from ondol.jobs.guard import GuardReport
+
+_USAGE = "ondol guard [--cache DIR] [options] -- COMMAND …"
+_DESCRIPTION = """Run a command that uses a shared cache (uv, pip): one at a time, healed if the cache is at fault.
+
+The lock belongs to the directory itself: two caches never wait for each other, one cache always does, whatever TMPDIR,
+user or path. Trouble with locks never stops the command. If it fails of a fault that is known to come from the cache,
+the bad entries are found by their own checksums and set aside, only they, and it is run once more. Network errors,
+resolver errors, full disks and unknown failures never touch the cache. Streams, signals and exit status are the
+command's own."""
+_EXAMPLES = """\
+  ondol guard -- uv pip install -r requirements.txt       the cache that uv itself names
+  ondol guard --cache /ci-cache/uv -- make deps
+  ondol guard --shared -- uv sync                         several at once; alone only while healing
+  ondol guard --verify -- uv pip install torch            look for bad entries first
+  ondol guard --cache /ci-cache/uv --selftest             prove on this machine that the lock works
+
+exit status: the command's own; 126 not executable, 127 not found. --selftest: 0 proved, 1 not"""
+_HEALING = ("auto", "off", "whole")
+
+
+def main(arguments: list[str]) -> int:
+    ours, command = _split(arguments)
+    parsed = _parser().parse_args(ours)
+    if parsed.selftest:
+        return _selftest(parsed)
+    if not command:
+        raise UsageError("no command to run", hint=_USAGE)
+    return _guard(parsed, command)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Our words and the command, which starts after `--`, or at the first word that is not an option of ours."""
+    if "--" in arguments:
+        position = arguments.index("--")
+        return arguments[:position], arguments[position + 1 :]
+    with_value = {"--cache", "--wait", "--retries", "--heal", "--json"}
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        position += 2 if arguments[position] in with_value else 1
+    return arguments[:position], arguments[position:]
+
+
+def _parser() -> flags.Parser:
+    made = flags.parser("ondol guard", _DESCRIPTION, _EXAMPLES, usage=_USAGE)
+    made.add_argument("--cache", metavar="DIR", default="", help="the cache (default: the one that uv or pip names)")
+    made.add_argument(
+        "--wait", metavar="TIME", type=_duration, default=900.0, help="go on without the lock after this long (15m)"
+    )
+    made.add_argument(
+        "--retries", metavar="N", type=_count, default=1, help="how often to run it again after healing (1)"
+    )
+    healing = "auto: set bad entries aside; off: touch nothing, watch nothing; whole: all of them, if none is found bad"
+    made.add_argument("--heal", metavar="|".join(_HEALING), choices=_HEALING, default="auto", help=healing)
+    made.add_argument("--verify", action="store_true", help="look for bad entries before the command, too")
+    made.add_argument("--shared", action="store_true", help="run beside other shared guards; exclusive only to heal")
+    made.add_argument("--json", metavar="FILE", default="", help="write what happened to this file")
+    made.add_argument("--selftest", action="store_true", help="start processes that compete for the lock, and report")
+    made.add_argument("-v", "--verbose", action="store_true", help="say which lock was taken, and which could not be")
+    return made
+
+
+def _duration(text: str) -> float:
+    try:
+        return words.parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s or 15m")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of retries")
+    return int(text)
+
+
+def _guard(parsed: argparse.Namespace, command: list[str]) -> int:
+    from ondol.host import command as running
+    from ondol.jobs import guard, guard_cache
+    from ondol.report.progress import Bar
+
+    running.hold_standard_descriptors()
+    cache = parsed.cache or guard_cache.cache_of(command, os.environ)
+    request = guard.Request(
+        command, cache, parsed.wait, parsed.retries, parsed.heal, shared=parsed.shared, verify=parsed.verify
+    )
+    with Bar() as bar:
+        job = guard.Guard(request, os.environ, _tell, bar)
+        status = job.run()
+    _conclude(job.report, parsed)
+    return status
+
+
+def _tell(text: str) -> None:
+    output.tell(f"ondol: {text}")
+
+
+def _conclude(report: GuardReport, parsed: argparse.Namespace) -> None:
+    if report.not_started:
+        _tell(report.not_started)
+    if parsed.verbose:
+        _tell(f"lock: {report.lock or 'none'}")
+        for reason in report.passed:
+            _tell(f"lock passed over: {reason}")
+    if report.happened():
+        _tell(_summary(report))
+    if parsed.json:
+        _write_json(report, parsed.json)
+
+
+def _summary(report: GuardReport) -> str:
+    parts = []
+    if report.waited >= 1.0:
+        parts.append(f"waited {words.seconds(report.waited)} for the lock")
+    taken = sum(bool(one.kept) for healed in report.healed for one in healed.taken)
+    if taken:
+        parts.append(f"{words.plural(taken, 'bad entry', 'bad entries')} set aside")
+    if len(report.attempts) > 1:
+        end = "succeeded" if report.status == 0 else f"failed with status {report.status}"
+        parts.append(f"{end} at attempt {len(report.attempts)}")
+    return f"guard: {', '.join(parts) or 'nothing could be done'}"
+
+
+def _write_json(report: GuardReport, path: str) -> None:
+    import json
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(report.as_dict(), file, indent=2)
+            file.write("\n")
+    except OSError as error:
+        _tell(f"warning: the report could not be written to {path}: {error.strerror}")
+
+
+def _selftest(parsed: argparse.Namespace) -> int:
+    from ondol.jobs import lock_selftest
+
+    if not parsed.cache:
+        raise UsageError("which cache?", hint="ondol guard --cache DIR --selftest")
+    result = lock_selftest.prove(parsed.cache, 6, os.environ, parsed.wait, _tell)
+    proved = result.standing and not result.clashes and result.contended
+    output.say(f"lock: {result.standing or 'none'}")
+    for reason in result.passed:
+        output.say(f"passed over: {reason}")
+    outcome = "one at a time" if proved else f"NOT one at a time: {words.plural(result.clashes, 'clash', 'clashes')}"
+    output.say(
+        f"{result.processes} processes took it {result.rounds} times and waited {result.contended} times: {outcome}"
+    )
+    return exitcodes.OK if proved else 1

@@ -1,0 +1,113 @@
+"""The contract of a check: it looks at a subject and says what is wrong, where, why that hurts, and what to type.
+
+A check changes nothing that it did not make itself, and leaves nothing behind. What `--fix` may do is not code of the
+check but data in its findings (`Repair`): so that `--dry-run` shows exactly what would be done, and one careful place
+(`repair`) does it. Checks run in helper processes with a deadline: one that crashes or hangs is reported and costs
+nobody else's findings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ondol.light import Any, Protocol, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ondol.doctor.subject import Subject
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+#: Worst first.
+SEVERITIES = {ERROR: "will fail a job", WARNING: "may hurt", NOTE: "worth knowing"}
+
+
+class Place(Record):
+    """Where it is, and whose it is."""
+
+    path: str
+    #: -1 where there is nothing to ask.
+    owner: int = -1
+    group: int = -1
+    #: Octal, four digits; empty where there is nothing to ask.
+    mode: str = ""
+
+
+class Repair(Record):
+    """One change that `--fix` may make for this caller, to one file or directory of the caller's own."""
+
+    #: `chmod` or `remove`
+    action: str
+    path: str
+    #: What was looked at; whatever has taken its name since is left alone.
+    device: int
+    inode: int
+    #: For chmod: bits to add and to take away.
+    add: int = 0
+    drop: int = 0
+    #: For remove: when it was written. A lock that is made anew may well get the inode of the old one.
+    written_ns: int = 0
+
+
+class Finding(Record):
+    check: str
+    #: A key of `SEVERITIES`.
+    severity: str
+    #: One sentence that names the thing.
+    what: str
+    where: Place
+    #: Why it will hurt.
+    why: str
+    #: The exact command to type; empty if there is none.
+    fix: str = ""
+    #: How many places are like `where`, itself included.
+    places: int = 1
+    repairs: tuple[Repair, ...] = ()
+
+    @property
+    def safe(self) -> bool:
+        """Whether `--fix` may do it for this caller."""
+        return bool(self.repairs)
+
+
+class Check(Protocol):
+    #: What `--only` and `--skip` call it.
+    name: str
+    #: One line for `--list` and the reference page.
+    summary: str
+    #: The roles of subjects that it looks at.
+    roles: frozenset[str]
+    #: Whether it uses `subject.tree`: all that do share one walk.
+    walks: bool = False
+    #: Its deadline.
+    seconds: float = 30.0
+    #: What `--fix` may do about its findings, as a phrase; empty for nothing.
+    fixes: str = ""
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        """What is wrong; nothing if all is well. May raise: that is reported as the check's own failure."""
+
+
+def place(path: str, status: os.stat_result | None = None) -> Place:
+    if status is None:
+        return Place(path)
+    return Place(path, status.st_uid, status.st_gid, f"{status.st_mode & 0o7777:04o}")
+
+
+def look(path: str) -> Place:
+    """The place as it is now, also if it cannot be asked."""
+    try:
+        return place(path, os.lstat(path))
+    except OSError:
+        return Place(path)
+
+
+def to_plain(finding: Finding) -> list[Any]:
+    """For the pipe from a helper process."""
+    return [*finding[:3], tuple(finding.where), *finding[4:7], [tuple(repair) for repair in finding.repairs]]
+
+
+def from_plain(fields: list[Any]) -> Finding:
+    check, severity, what, where, why, fix, places, repairs = fields
+    made = tuple(Repair(*repair) for repair in repairs)
+    return Finding(check, severity, what, Place(*where), why, fix, places, made)

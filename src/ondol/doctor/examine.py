@@ -1,0 +1,178 @@
+"""Carries the checks out: each subject's tree is walked once, everything that touches a file system has a deadline.
+
+The walk and every check have a helper process of their own, because any of them may crash, or hang on a dead server,
+even in a call that promises not to wait (flock over NFS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ondol.doctor import walk
+from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Place, from_plain, to_plain
+from ondol.doctor.checks.reach import Reach
+from ondol.doctor.commands import quote
+from ondol.doctor.subject import Subject
+from ondol.errors import OndolError
+from ondol.host import bounded
+from ondol.light import Any, Record
+
+#: Under this name the walk itself has something to say.
+WALK = "walk"
+#: For a walk that has used up its time to notice that, and to tell what it saw.
+_GRACE = 30.0
+#: (what is being done, done, total)
+Progress = Callable[[str, int, int], None]
+
+
+class Examined(Record):
+    """One subject, what it turned out to be, and what is wrong with it."""
+
+    #: Empty for the machine itself.
+    path: str
+    roles: tuple[str, ...]
+    #: As `State.kind`.
+    state: str
+    findings: list[Finding]
+    tool: str = ""
+    file_system: str = ""
+    #: Files and directories that were walked, and the bytes in them; -1 where nothing was walked.
+    entries: int = -1
+    size: int = -1
+    #: Why the walk ended early, or empty.
+    stopped: str = ""
+
+
+class Result(Record):
+    examined: list[Examined]
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [finding for one in self.examined for finding in one.findings]
+
+    def number_of(self, severity: str) -> int:
+        return sum(finding.severity == severity for finding in self.findings)
+
+
+def examine(
+    subjects: Sequence[Subject], checks: Sequence[Check], progress: Progress, patience: float | None = None
+) -> Result:
+    """`patience`: seconds after which a check is given up, instead of each one's own."""
+    return Result([_examine_one(subject, _for(subject, checks), progress, patience) for subject in subjects])
+
+
+def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:
+    mine = [check for check in checks if check.roles & subject.roles]
+    if subject.state.kind == "directory":
+        return mine
+    # Whatever else one might try there would meet the same wall, or hang on it. For a directory that the user named it
+    # is said also if it was not asked for: the checks that were have nothing to say, and that would read as health.
+    asked = any(check.name == Reach.name for check in mine)
+    return [Reach()] if asked or subject.named or subject.state.kind == "hangs" else []
+
+
+def _examine_one(subject: Subject, checks: list[Check], progress: Progress, patience: float | None) -> Examined:
+    facts: dict[str, Any] = {}
+    findings: list[Finding] = []
+    if any(check.walks for check in checks):
+        trouble = _walk(subject, progress)
+        if trouble:
+            findings, checks = [trouble], [check for check in checks if not check.walks]
+        else:
+            tree = subject.tree
+            findings = _unseen(subject)
+            facts = {"entries": len(tree.entries), "size": tree.size(), "stopped": tree.stopped}
+    for check in checks:
+        findings += _in_helper(subject, check, progress, patience or check.seconds)
+    order = list(SEVERITIES)
+    findings.sort(key=lambda finding: order.index(finding.severity))
+    known = subject.path and subject.state.kind == "directory"
+    return Examined(
+        subject.path,
+        tuple(sorted(subject.roles)),
+        subject.state.kind,
+        findings,
+        subject.tool.name if subject.tool else "",
+        subject.mount.kind if known else "",
+        **facts,
+    )
+
+
+def _walk(subject: Subject, progress: Progress) -> Finding | None:
+    """Walk in a helper process, and bring home what was seen: the checks' own processes are forked with it."""
+    what = f"looking at {subject.path}"
+
+    def work(report: bounded.Report) -> Any:
+        try:
+            return walk.to_plain(walk.walk(subject.real, subject.bounds, report))
+        except OSError as error:
+            raise OndolError(error.strerror or str(error))
+
+    try:
+        seconds = subject.bounds.seconds + _GRACE
+        subject.keep(walk.from_plain(bounded.call(work, seconds, partial(progress, what))))
+    except bounded.TimedOut as error:
+        return _hung(WALK, subject, error)
+    except OndolError as error:
+        return _failed(WALK, subject, error.line())
+    finally:
+        progress(what, 1, 1)  # whatever is drawn is taken off the screen before the next process is forked
+    return None
+
+
+def _in_helper(subject: Subject, check: Check, progress: Progress, seconds: float) -> list[Finding]:
+    what = f"{check.name}: {subject.path}" if subject.path else check.name
+    try:
+        plain = bounded.call(
+            lambda _report: [to_plain(found) for found in _carry_out(check, subject)], seconds, partial(progress, what)
+        )
+    except bounded.TimedOut as error:
+        return [_hung(check.name, subject, error)]
+    except OndolError as error:
+        return [_failed(check.name, subject, error.line())]
+    finally:
+        progress(what, 1, 1)
+    return [from_plain(fields) for fields in plain]
+
+
+def _carry_out(check: Check, subject: Subject) -> list[Finding]:
+    try:
+        return list(check.run(subject))
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return [_failed(check.name, subject, f"{error.strerror or error}{where}")]
+
+
+def _where(subject: Subject) -> Place:
+    state = subject.state
+    if state.owner == -1:
+        return Place(subject.path)
+    return Place(subject.path, state.owner, state.group, f"{state.mode & 0o7777:04o}")
+
+
+def _failed(check: str, subject: Subject, because: str) -> Finding:
+    what = f"the check {check!r} could not be carried out: {because}"
+    return Finding(check, WARNING, what, _where(subject), "whether all is well there is not known")
+
+
+def _hung(check: str, subject: Subject, error: OndolError) -> Finding:
+    what = f"the check {check!r} did not come back: {error.what}"
+    why = "a job that does the same there hangs too; the file server may be dead, or overloaded"
+    return Finding(check, ERROR, what, _where(subject), why)
+
+
+def _unseen(subject: Subject) -> list[Finding]:
+    """What the walk did not see is said: silence would read as health."""
+    tree, bounds = subject.tree, subject.bounds
+    why = "a fault there is not in this report"
+    findings = []
+    if tree.stopped:
+        what = f"the walk ended {tree.stopped}; what lies beyond was not looked at"
+        fix = f"ondol doctor --limit {10 * bounds.entries} --walk-time {10 * bounds.seconds:g}s {quote(subject.path)}"
+        findings.append(Finding(WALK, NOTE, what, _where(subject), why, fix))
+    if tree.unvisited:
+        what = "other file systems, or directories that changed meanwhile, were not entered"
+        where = Place(f"{tree.path}/{tree.unvisited[0]}")
+        findings.append(Finding(WALK, NOTE, what, where, why, "", len(tree.unvisited)))
+    return findings

@@ -1,0 +1,172 @@
+"""Which directories to examine, and the first touch of each: in a helper process, because it may never return."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+
+from ondol.doctor import rights
+from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, Machine, State, Subject
+from ondol.doctor.walk import Bounds
+from ondol.errors import OndolError
+from ondol.host import bounded, identity
+from ondol.light import Any, Record
+from ondol.room import choose
+from ondol.store import marker
+from ondol.tools import registry, table
+from ondol.tools.api import CacheDir, Found, Refused
+from ondol.tools.table import Row
+
+#: A file server that needs longer than this for one look holds every job up.
+TOUCH_SECONDS = 10.0
+#: How many entries of a cache are looked at to tell whose it is.
+_SAMPLE = 64
+
+
+class Offer(Record):
+    """A directory that somebody named, before it was touched."""
+
+    path: str
+    role: str
+    tool: str = ""
+    named: bool = False
+    #: A tool's cache that the user's variables put there.
+    placed: bool = False
+
+
+def default_offers(machine: Machine) -> list[Offer]:
+    """What a job of this user would use: the store, the tools' caches, home, temporary space, places for a room."""
+    env = machine.env
+    offers = [Offer(machine.store, STORE, named=machine.store_is_set)]
+    for row in registry.everything():
+        placed = any(env.get(name) for name in row.yields_to)
+        offers.append(Offer(table.default_location(row, env), CACHE, row.name, placed=placed))
+    offers.append(Offer(env.get("HOME", ""), HOME))
+    offers.append(Offer(env.get("TMPDIR") or "/tmp", TEMPORARY))
+    offers += [Offer(candidate.path, ROOM) for candidate in choose.candidates(machine.room_dir, env)]
+    return [offer for offer in offers if os.path.isabs(offer.path)]
+
+
+def subjects(machine: Machine, paths: Sequence[str], bounds: Bounds, seconds: float = TOUCH_SECONDS) -> list[Subject]:
+    """Each directory once, with all its roles. Without `paths`, what a job would use."""
+    offers = [Offer(os.path.abspath(path), "", named=True) for path in paths] or default_offers(machine)
+    found: dict[str, Subject] = {}
+    rows = {row.name: row for row in registry.everything()}
+    for offer in offers:
+        state, role = _touch(machine, offer.path, seconds)
+        if not _is_worth_it(offer, state):
+            continue
+        roles = frozenset([offer.role or role])
+        tool = rows.get(offer.tool)
+        if roles == {CACHE} and not tool and state.kind == "directory":
+            tool = rows.get(_recognise(machine, state.real, seconds))
+        known = found.get(state.real)
+        if known:
+            known.roles |= roles
+            known.tool = known.tool or tool
+            known.named = known.named or offer.named
+        else:
+            found[state.real] = Subject(machine, offer.path, roles, state, tool=tool, named=offer.named, bounds=bounds)
+    return list(found.values())
+
+
+def _is_worth_it(offer: Offer, state: State) -> bool:
+    """What is not there and was not asked for is no subject; a home or a TMPDIR that is missing has its own check.
+
+    Nor is the usual cache of a tool that perhaps nobody uses: of twenty below one home, all would say the same.
+    """
+    return state.kind in ("directory", "hangs") or offer.named or offer.placed or offer.role == STORE
+
+
+def _touch(machine: Machine, path: str, seconds: float) -> tuple[State, str]:
+    """Its state, and the role that it seems to have."""
+    try:
+        state, role = bounded.call(partial(_look, machine, path), seconds)
+    except bounded.TimedOut as error:
+        return State("hangs", path, path, error.what), CACHE
+    except OndolError as error:
+        return State("unreachable", path, path, error.line()), CACHE
+    return State(*state), role
+
+
+def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[tuple[Any, ...], str]:
+    """In the helper process."""
+    try:
+        real = os.path.realpath(path, strict=True)
+        status = os.stat(real)
+    except OSError:
+        return _where_the_way_ends(path), CACHE
+    whose = (status.st_uid, status.st_gid, status.st_mode)
+    if not stat.S_ISDIR(status.st_mode):
+        return ("file", real, path, "it is not a directory", *whose), CACHE
+    return ("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
+
+
+def _where_the_way_ends(path: str) -> tuple[Any, ...]:
+    """Component by component, as the kernel goes: which one stops us, whose it is, and why."""
+    here = "/"
+    for part in path.split("/"):
+        below = os.path.join(here, part)
+        try:
+            os.stat(below)
+        except OSError as error:
+            kind = "missing" if error.errno == errno.ENOENT else "unreachable"
+            stuck = below if error.errno in (errno.ENOENT, errno.ELOOP) else here
+            status = _stat(here)
+            return (kind, path, stuck, os.strerror(error.errno or 0), *status)
+        here = below
+    return ("unreachable", path, path, "it changed while we looked", *_stat("/"))
+
+
+def _stat(path: str) -> tuple[int, int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1, -1, 0
+    return status.st_uid, status.st_gid, status.st_mode
+
+
+def _role(machine: Machine, real: str, mode: int) -> str:
+    """By what is there; a directory of mode 1777 may well be a cache that was made "like /tmp"."""
+    if os.path.lexists(os.path.join(real, marker.NAME)):
+        return STORE
+    known = {"/tmp", "/var/tmp", "/dev/shm", machine.env.get("TMPDIR", "").rstrip("/")}
+    return TEMPORARY if real in known and rights.sharing(mode) == rights.STICKY else CACHE
+
+
+def _recognise(machine: Machine, real: str, seconds: float) -> str:
+    """The tool whose entries lie there, or empty; also if that takes too long: a cache of some kind it is anyway."""
+    try:
+        return str(bounded.call(lambda _report: _tool_of(machine, real), seconds))
+    except OndolError:
+        return ""
+
+
+def _tool_of(machine: Machine, real: str) -> str:
+    """By where it keeps its cache, or by the look of a sample.
+
+    Only tools whose caches fall into entries can be told by a sample: one that takes a directory whole would take any.
+    """
+    rows = registry.everything()
+    for row in rows:
+        location = table.default_location(row, machine.env)
+        if os.path.isabs(location) and os.path.realpath(location) == real:
+            return row.name
+    likeness = {row.name: _likeness(row, real) for row in rows if row.sharing in ("A", "B")}
+    best = max(likeness, key=lambda name: likeness[name])
+    return best if likeness[best] > 0 else ""
+
+
+def _likeness(row: Row, real: str) -> int:
+    """How many more of its entries than of anything else; broken ones count, they are what we are here for."""
+    try:
+        sample = list(islice(registry.load(row).scan(CacheDir(real, ours=False), identity.this_host()), _SAMPLE))
+    except (OSError, OndolError, ImportError):
+        return 0
+    strange = sum(isinstance(item, Refused) and item.kind == "unknown" for item in sample)
+    whole = sum(isinstance(item, Found) for item in sample)
+    return 2 * whole + (len(sample) - strange - whole) - strange

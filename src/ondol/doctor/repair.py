@@ -1,0 +1,140 @@
+"""Carries out repairs: exactly what was shown, on exactly what was looked at, and only on the caller's own files.
+
+Between looking and mending, somebody who can write in the directory may put a link, or another file, under the same
+name. So each path is opened component by component without following links, and what was opened must be the very
+inode that was examined, of the caller's own. Root gets no more than that: whose files they are is not changed here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+
+from ondol.doctor import commands
+from ondol.doctor.api import Repair
+from ondol.errors import OndolError
+from ondol.host import bounded, files
+from ondol.light import Record
+
+_WAY = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_THING = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Done(Record):
+    repair: Repair
+    #: Why it was left alone, or empty.
+    refused: str
+
+
+class Refused(Exception):
+    """What lies there now is not what may be mended."""
+
+
+def as_command(repair: Repair) -> str:
+    """The same as a person would type it."""
+    if repair.action == "remove":
+        return f"rm {commands.quote(repair.path)}"
+    changes = [commands.bits(repair.add), commands.bits(repair.drop, "-")]
+    return f"chmod {','.join(filter(None, changes))} {commands.quote(repair.path)}"
+
+
+def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Done]:
+    """In a helper process: the file server may have died since we looked."""
+    try:
+        refusals = bounded.call(lambda _report: [_refusal(repair) for repair in repairs], seconds)
+    except OndolError as error:
+        refusals = [f"whether it was done is not known: {error.line()}"] * len(repairs)
+    return [Done(repair, refusal) for repair, refusal in zip(repairs, refusals, strict=True)]
+
+
+def _refusal(repair: Repair) -> str:
+    try:
+        parent = _open_way(os.path.dirname(repair.path))
+        try:
+            name = os.path.basename(repair.path)
+            if repair.action == "remove":
+                _remove(repair, name, parent)
+            else:
+                _chmod(repair, name, parent)
+        finally:
+            os.close(parent)
+    except Refused as refusal:
+        return str(refusal)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _open_way(path: str) -> int:
+    """The directory, reached without passing a link. Raises `OSError` (ELOOP, ENOTDIR) where one was planted."""
+    here = os.open("/", _WAY)
+    for part in filter(None, path.split("/")):
+        try:
+            below = os.open(part, _WAY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+def _check(repair: Repair, status: os.stat_result) -> None:
+    if (status.st_dev, status.st_ino) != (repair.device, repair.inode):
+        raise Refused("something else has taken its name")
+    if status.st_uid != os.geteuid():
+        raise Refused(f"it belongs to uid {status.st_uid}")
+    if stat.S_ISREG(status.st_mode):
+        if status.st_nlink > 1:
+            # A hard link may have been put here by somebody else: what is opened here would be opened there too.
+            raise Refused("it has another name elsewhere")
+    elif not stat.S_ISDIR(status.st_mode):
+        raise Refused("it is neither a file nor a directory")
+
+
+def _chmod(repair: Repair, name: str, parent: int) -> None:
+    fd = os.open(name, _THING, dir_fd=parent)
+    try:
+        status = os.fstat(fd)
+        _check(repair, status)
+        before = stat.S_IMODE(status.st_mode)
+        wanted = (before | repair.add) & ~repair.drop
+        # Through /proc: the descriptor of a file that we may not even read can be used for nothing else.
+        os.chmod(f"/proc/self/fd/{fd}", wanted)
+        if stat.S_IMODE(os.fstat(fd).st_mode) != wanted:
+            # The kernel drops setgid without a word for who is not in the group.
+            os.chmod(f"/proc/self/fd/{fd}", before)
+            raise Refused("the kernel did not take the mode (not a member of the group?)")
+    finally:
+        os.close(fd)
+
+
+def _remove(repair: Repair, name: str, parent: int) -> None:
+    """Taken aside first, then looked at: a live process may replace a lock at this very moment by one that it holds."""
+    aside = f".ondol-aside-{files.random_name()}"
+    _check_removable(repair, os.stat(name, dir_fd=parent, follow_symlinks=False))
+    os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=parent)
+    try:
+        _check_removable(repair, os.stat(aside, dir_fd=parent, follow_symlinks=False))
+    except Refused:
+        _put_back(aside, name, parent)
+        raise
+    os.unlink(aside, dir_fd=parent)
+
+
+def _check_removable(repair: Repair, status: os.stat_result) -> None:
+    _check(repair, status)
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused("it is not a plain file")
+    if status.st_mtime_ns != repair.written_ns:
+        raise Refused("something else has taken its name")
+
+
+def _put_back(aside: str, name: str, parent: int) -> None:
+    try:
+        os.link(aside, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.EEXIST:
+            os.rename(aside, name, src_dir_fd=parent, dst_dir_fd=parent)
+            return
+    os.unlink(aside, dir_fd=parent)

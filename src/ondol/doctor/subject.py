@@ -1,0 +1,105 @@
+"""What is examined: the machine, and directories with the part they play for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from ondol.doctor import walk
+from ondol.host import mounts
+from ondol.light import Record
+from ondol.store.directory import Judge
+from ondol.tools.table import Row
+
+CACHE, STORE, TEMPORARY, ROOM, HOME, MACHINE = "cache", "store", "temporary", "room", "home", "machine"
+#: For the reference page.
+ROLES = {
+    CACHE: "a cache that tools write into directly",
+    STORE: "a store of Ondol's",
+    TEMPORARY: "where temporary files go",
+    ROOM: "where `ondol run` can make its room",
+    HOME: "the user's home",
+    MACHINE: "the machine and the user, beside any directory",
+}
+
+
+class Machine(Record):
+    """Who asks, and with which settings; the same for all subjects of one examination."""
+
+    env: Mapping[str, str]
+    uid: int
+    #: The user's own group, and all that the user is in.
+    gid: int
+    groups: frozenset[int]
+    #: The configured store, or the user's own; and whether somebody configured it.
+    store: str
+    store_is_set: bool
+    #: Whose lanes a reader with these settings uses.
+    judge: Judge
+    #: `--trust`
+    trusted: tuple[int, ...]
+    #: `--room-dir`, or empty
+    room_dir: str
+
+
+class State(Record):
+    """What a first touch showed, in a helper process that may hang."""
+
+    #: directory, missing, file, unreachable, hangs
+    kind: str
+    #: The path without symbolic links.
+    real: str
+    #: Where the way to it ends, and why; for all kinds but `directory`.
+    stuck_at: str = ""
+    because: str = ""
+    #: (owner, group, mode) of the directory
+    owner: int = -1
+    group: int = -1
+    mode: int = 0
+
+
+class Subject:
+    def __init__(
+        self,
+        machine: Machine,
+        path: str,
+        roles: frozenset[str],
+        state: State,
+        *,
+        tool: Row | None = None,
+        named: bool = False,
+        bounds: walk.Bounds = walk.Bounds(),  # noqa: B008 - an immutable record
+    ) -> None:
+        self.machine = machine
+        #: As the user or a setting named it; empty for the machine itself.
+        self.path = path
+        self.roles = roles
+        self.state = state
+        #: Whose cache it is, if that is known.
+        self.tool = tool
+        #: The user typed it, or configured it as the store: its absence is then an error.
+        self.named = named
+        self.bounds = bounds
+        self._tree: walk.Tree | None = None
+
+    @property
+    def real(self) -> str:
+        return self.state.real
+
+    @property
+    def tree(self) -> walk.Tree:
+        """What the walk saw. For checks that say that they walk: it is made for them beforehand."""
+        if self._tree is None:
+            raise RuntimeError("a check that does not say that it walks asks for the tree")
+        return self._tree
+
+    def keep(self, tree: walk.Tree) -> None:
+        self._tree = tree
+
+    @cached_property
+    def mount(self) -> mounts.Mount:
+        return mounts.mount_of(self.real, mounts.table())
+
+
+def the_machine(machine: Machine) -> Subject:
+    return Subject(machine, "", frozenset({MACHINE}), State("directory", ""))

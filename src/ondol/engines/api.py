@@ -1,0 +1,60 @@
+"""The Engine contract: who gives the run its nodes, and which command carries an agent's standard streams there.
+
+Allocation, authentication, binding of devices and killing stay the engine's: `srun`, `ssh`, `docker run`, a site's
+broker. An engine only says which command to start for a node and what it knows when that command has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Why a node's agent is no longer there, as far as the engine knows."""
+
+    #: In words; empty when the engine knows nothing.
+    why: str = ""
+    #: The machine, its allocation or its device was taken away: what ran there is not to blame.
+    machine: bool = False
+    #: Starting another agent there makes sense.
+    again: bool = True
+
+
+class Engine(Protocol):
+    """One run's nodes. Every method returns at once or within seconds; none raises after `open`.
+
+    `open` asks for nodes and raises `OndolError` when that cannot work (no such program, a bad template). Then
+    `nodes` is asked again and again: a list that only grows. While more may come `pending` says what they wait for;
+    `refused` says why no more come although they were asked for. `close` gives back everything that `open` and
+    `command` took, and may be called at any time and twice.
+    """
+
+    #: For messages: `slurm`, `ssh`, `docker` …
+    name: str
+
+    def open(self) -> None: ...
+    def nodes(self) -> list[str]: ...
+    def pending(self) -> str: ...
+    def refused(self) -> str: ...
+
+    def command(self, node: str) -> list[str]:
+        """What starts the node program on `node` with our standard input and output as its own."""
+
+    def environment(self) -> dict[str, str]:
+        """The environment of that command."""
+
+    def arguments(self, node: str) -> list[str]:
+        """For the node's pytest, after everybody else's."""
+
+    def why_waiting(self, node: str) -> str:
+        """What its command waits for, while the node program has not been heard; empty when nobody knows."""
+
+    def why_gone(self, node: str) -> Gone:
+        """After its command has ended, or its node program was told that it will be ended."""
+
+    def seconds_left(self) -> float | None:
+        """Until everything is taken away; None when nobody will."""
+
+    def close(self) -> None: ...

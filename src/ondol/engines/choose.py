@@ -1,0 +1,92 @@
+"""From what the user typed to an engine; None for this machine alone, whose one agent needs no command to reach it."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ondol.engines.api import Engine
+from ondol.engines.slurm import SlurmEngine
+from ondol.engines.template import PRESETS, TemplateEngine, members, split
+from ondol.errors import UsageError
+from ondol.fleet import devices
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The options that say where nodes come from."""
+
+    engine: str = LOCAL
+    launch: str = ""
+    nodes: str = ""
+    slurm: str = ""
+    srun: str = ""
+    agent: str = ""
+    devices: str = "auto"
+    directory: str = ""
+
+    @property
+    def far(self) -> bool:
+        """Somewhere else than in this process's own machine."""
+        return self.engine != LOCAL or bool(self.launch)
+
+
+def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
+    """Raises `UsageError` for what cannot be; asks nobody for anything yet."""
+    name, _, target = wish.engine.partition(":")
+    if wish.launch:
+        if wish.engine != LOCAL:
+            raise UsageError("--engine and --launch are two ways to say the same: choose one")
+        return _from_template(wish, "launch", wish.launch, agent="")
+    if (wish.slurm or wish.srun) and name != "slurm":
+        raise UsageError(f"--{'slurm' if wish.slurm else 'srun'} needs --engine slurm")
+    if name == LOCAL:
+        return None
+    if name == "slurm":
+        if target:
+            raise UsageError(f"--engine {wish.engine}: slurm takes nothing after a colon", hint='--slurm "-N 2 …"')
+        return SlurmEngine(_agent(wish, ""), dict(env), wish.slurm, wish.srun)
+    if name not in PRESETS:
+        known = ", ".join([LOCAL, "slurm", *(f"{preset}:…" for preset in PRESETS)])
+        raise UsageError(f"--engine: there is no engine {name!r}", hint=f"{known}; or --launch with a command")
+    if not target:
+        raise UsageError(f"--engine {name} needs a target", hint=f"--engine {name}:{_example(name)}")
+    preset = PRESETS[name]
+    return _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
+
+
+def _example(name: str) -> str:
+    return {"ssh": "HOST1,HOST2", "kubectl": "POD"}.get(name, "IMAGE")
+
+
+def _from_template(
+    wish: Wish, name: str, template: str, agent: str, target: str = "", gpus: str = "", *, machines: bool = False
+) -> TemplateEngine:
+    words = split(template)
+    nodes = target if machines else wish.nodes
+    kind = wish.devices.partition(":")[0]
+    return TemplateEngine(
+        name,
+        template,
+        _agent(wish, agent),
+        members(words, nodes, _indices(wish) if "device" in template else []),
+        target="" if machines else target,
+        directory=wish.directory,
+        gpus="" if kind in {"cpu", "sim", "none"} else gpus,
+    )
+
+
+def _agent(wish: Wish, otherwise: str) -> list[str]:
+    """The command of the node program."""
+    own = shlex.split(wish.agent or otherwise)
+    return [*(own or [shutil.which(sys.executable) or sys.executable, "-m", "ondol"]), "node"]
+
+
+def _indices(wish: Wish) -> list[str]:
+    """`{device}` stands for the numbers that `--devices` gives, counted on the machine that starts the commands."""
+    return [device.visible or device.name for device in devices.choose(wish.devices, {}).devices]

@@ -1,0 +1,423 @@
+"""The controller's one link to the agents of all nodes: routes by slot, merges events, and turns the loss of an agent
+into an event about its node.
+
+Events that only a run on several nodes has: `engine-waits`, `node-waits`, `node-up`, `node-lost` (its agent is gone,
+what ran there ended), `node-out` (it is not asked again), `node-notice`, `node-note`, `node-room`,
+`allocation-ending`, `allocation-over`. Those that change which nodes there are say whether more are `expecting` and
+how many are `left`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ondol import __version__
+from ondol.engines import compare
+from ondol.engines.api import Engine
+from ondol.engines.launch import Launch
+from ondol.engines.node import Node
+from ondol.fleet.model import node_of
+from ondol.fleet.wire import Message
+
+#: An agent is started again on a node that lost it, so many times.
+MAX_LOSSES = 3
+#: How often an engine is asked about time and queues, in seconds.
+PACE = 5.0
+#: After the last item a node harvests and publishes; after so long it is cancelled.
+HARVEST_LIMIT = 300.0
+#: A launch command that SIGKILL does not end hangs in the kernel: nobody waits for it longer than this.
+BURY_LIMIT = 30.0
+_BROADCAST = {"finish", "kill", "interrupt"}
+
+
+@dataclass
+class Terms:
+    """What the run asks of its nodes."""
+
+    #: The collected ids, in order.
+    ids: list[str]
+    #: What every node program is told first.
+    instructions: Message
+    #: What an agent needs to begin: its limits and rules.
+    go: Message
+    workers_per_device: int = 1
+    #: Items that must be prepared; at most so many slots for that.
+    prepares: int = 0
+    #: Seconds. How long a launch command may wait, a collection may stand still, a node may be silent.
+    engine_timeout: float = 0.0
+    collect_timeout: float = 600.0
+    silence: float = 120.0
+    #: So long before the end of the allocation nothing more is handed out.
+    margin: float = 60.0
+    show_errors: bool = False
+
+
+@dataclass
+class Links:
+    """All nodes of one engine."""
+
+    engine: Engine
+    terms: Terms
+    nodes: dict[str, Node] = field(default_factory=dict)
+    finishing: bool = False
+    clock: Callable[[], float] = time.monotonic
+    _events: list[Message] = field(default_factory=list)
+    _to_finish: list[Node] = field(default_factory=list)
+    _asked_engine: float = float("-inf")
+    _opened: float = 0.0
+    _refused: bool = False
+    _warned: set[str] = field(default_factory=set)
+    _digest: str = ""
+
+    def __post_init__(self) -> None:
+        self._opened = self.clock()
+        self._digest = compare.digest(self.terms.ids)
+        self.engine.open()
+
+    # ------------------------------------------------------------------ what the controller calls
+
+    @property
+    def gone(self) -> bool:
+        return self.finishing and not any(node.running for node in self.nodes.values())
+
+    def send(self, message: Message) -> None:
+        if message["c"] == "finish":
+            self._finish(good=bool(message.get("good")))
+        elif message["c"] in _BROADCAST:
+            for node in self.nodes.values():
+                if node.listens:
+                    node.send(message)
+                if message["c"] == "kill" and node.launch is not None:
+                    node.launch.cancel(self.clock())
+        else:
+            node = self.nodes[node_of(message.get("slot") or message["device"])]
+            if node.listens:
+                node.send(message)
+
+    def receive(self, timeout: float | None, also: int | None = None) -> list[Message]:
+        for node in self._to_finish:
+            self._leave(node, good=False)  # how the run ends is not known yet
+        self._to_finish.clear()
+        self._meet_new_nodes()
+        self._wait(0.0 if self._events else timeout, also)
+        for node in list(self.nodes.values()):
+            self._look_at(node)
+        self._look_at_the_engine()
+        events, self._events = self._events, []
+        return events
+
+    def bury(self) -> str:
+        """End every launch command and give everything back."""
+        self.finishing = True
+        for node in self.nodes.values():
+            if node.launch is not None:
+                node.launch.cancel(self.clock())
+        give_up = self.clock() + BURY_LIMIT
+        while self.clock() < give_up and any(not n.ended for n in self.nodes.values()):
+            for node in self.nodes.values():
+                if node.launch is not None:
+                    node.launch.read()  # a carrier that cannot write does not end
+                    node.launch.hurry(self.clock())
+            select.select([], [], [], 0.02)
+        problems = [f"{n.name}: {n.problem}" for n in self.nodes.values() if n.launch is not None and not n.clean]
+        for node in self.nodes.values():
+            self._close(node)
+        self.engine.close()
+        return "; ".join(problems) or "status 0"
+
+    # ------------------------------------------------------------------ nodes come
+
+    def _meet_new_nodes(self) -> None:
+        if self.finishing:
+            return
+        for name in self.engine.nodes():
+            if name not in self.nodes:
+                self.nodes[name] = Node(name)
+                self._start(self.nodes[name])
+        if self.engine.refused() and not self._refused:
+            self._refused = True
+            self._tell_of_nodes("node-out", self.engine.name, why=self.engine.refused())
+
+    def _start(self, node: Node) -> None:
+        launch = Launch(self.engine.command(node.name), self.engine.environment(), show_errors=self.terms.show_errors)
+        instructions = {**self.terms.instructions, "silence": self.terms.silence}
+        instructions["arguments"] = [*instructions["arguments"], *self.engine.arguments(node.name)]
+        node.begin(launch, os.urandom(8).hex(), instructions, self.clock())
+        self._tell_waiting(node.name, self.engine.why_waiting(node.name) or "its agent")
+
+    @property
+    def expecting(self) -> bool:
+        coming = bool(self.engine.pending()) and not self._refused
+        # A command that is ending may be started again: what comes of it is said when it has ended.
+        return not self.finishing and (coming or any(n.on_its_way or n.state == "ending" for n in self.nodes.values()))
+
+    def _tell_of_nodes(self, event: str, node: str, **more: object) -> None:
+        there = ("waiting", "collecting", "ending", "up")
+        left = sum(n.state in there and not n.noticed for n in self.nodes.values())
+        left += bool(self.engine.pending()) and not self._refused
+        self._events.append({"e": event, "node": node, **more, "expecting": self.expecting, "left": left})
+
+    def _tell_waiting(self, node: str, what: str) -> None:
+        self._events.append({"e": "node-waits", "node": node, "what": what})
+
+    # ------------------------------------------------------------------ what nodes say
+
+    def _wait(self, timeout: float | None, also: int | None) -> None:
+        launches = {n.launch.reading: n for n in self.nodes.values() if n.launch is not None and n.launch.reading >= 0}
+        writing = [n.launch.writing for n in launches.values() if n.launch is not None and n.launch.has_more_to_send]
+        watched = [*launches, *([also] if also is not None else [])]
+        limit = min(0.5, 0.5 if timeout is None else timeout)
+        readable, writable, _ = select.select(watched, writing, [], limit)
+        for node in launches.values():
+            assert node.launch is not None
+            if node.launch.writing in writable:
+                node.launch.flush()
+            if node.launch.reading in readable:
+                self._hear(node, node.launch)
+
+    def _hear(self, node: Node, launch: Launch) -> None:
+        data, open_ = launch.read()
+        for message in node.decoder.feed(data):
+            node.heard = self.clock()
+            self._handle(node, message)
+        if not open_:
+            self._ended(node)
+
+    def _handle(self, node: Node, message: Message) -> None:
+        if node.state == "ending":
+            return  # it was given up: its items run elsewhere by now
+        handler = getattr(self, "_on_" + str(message.get("e")).replace("-", "_"), None)
+        if handler is not None:
+            handler(node, message)
+        elif node.listens and "e" in message:
+            self._events.append(message)
+
+    def _on_here(self, node: Node, message: Message) -> None:
+        now = self.clock()
+        node.waited = now - node.since
+        node.enter("collecting", now)
+        if message["version"] != __version__:
+            node.hopeless = True
+            self._give_up(node, f"it runs Ondol {message['version']}, the controller {__version__}")
+            return
+        self._tell_waiting(node.name, "its collection")
+
+    def _on_collecting(self, node: Node, message: Message) -> None:
+        node.file, node.progress = message["file"], self.clock()
+
+    def _on_collected(self, node: Node, message: Message) -> None:
+        node.file, node.progress = "", self.clock()
+        if message["errors"]:
+            node.hopeless = True
+            self._give_up(node, f"collection failed there: {message['errors'][0]}")
+        elif message["digest"] != self._digest:
+            node.send({"c": "list"})
+        else:
+            node.offer = message
+            node.send({"c": "go", **self.terms.go})
+
+    def _on_ids(self, node: Node, message: Message) -> None:
+        if compare.only_order_differs(self.terms.ids, message["ids"]):
+            node.send({"c": "order", "ids": self.terms.ids})
+        else:
+            node.hopeless = True
+            self._give_up(node, compare.first_difference(self.terms.ids, message["ids"]))
+
+    def _on_ready(self, node: Node, _message: Message) -> None:
+        """Its agent listens."""
+        now, message = self.clock(), node.offer
+        node.collected = now - node.since
+        node.enter("up", now)
+        devices = [{**d, "name": f"{node.name}/{d['name']}", "node": node.name} for d in message["devices"]]
+        workers = self.terms.workers_per_device
+        slots = {
+            d["name"]: [d["name"] if workers == 1 else f"{d['name']}.{n}" for n in range(workers)] for d in devices
+        }
+        prepare = [f"{node.name}/prepare{n}" for n in range(min(self.terms.prepares, message["cpus"]))]
+        told = {name: message[name] for name in ("host", "mode", "python")}
+        times = {"waited": round(node.waited, 3), "collected": round(node.collected, 3)}
+        self._tell_of_nodes("node-up", node.name, devices=devices, slots=slots, prepare_slots=prepare, **told, **times)
+
+    def _on_pong(self, node: Node, _message: Message) -> None:
+        """It was heard: that was all."""
+
+    def _on_note(self, node: Node, message: Message) -> None:
+        self._events.append({"e": "node-note", "node": node.name, "text": message["text"]})
+
+    def _on_room(self, node: Node, message: Message) -> None:
+        self._events.append({**message, "e": "node-room", "node": node.name})
+
+    def _on_notice(self, node: Node, message: Message) -> None:
+        if node.noticed or node.state != "up":
+            return
+        node.noticed = True
+        why = self.engine.why_gone(node.name).why or message["why"]
+        self._tell_of_nodes("node-notice", node.name, why=why)
+        # After the controller has taken back what it handed out.
+        self._to_finish.append(node)
+
+    def _on_gone(self, node: Node, message: Message) -> None:
+        """The node program's own last words about what went wrong."""
+        node.unexplained = not node.problem and not message.get("hopeless", False)
+        node.problem = node.problem or message["why"]
+        # What ends a collecting process would end the next one.
+        node.hopeless = node.hopeless or message.get("hopeless", False) or node.state == "collecting"
+
+    def _on_harvest(self, node: Node, _message: Message) -> None:
+        if node.listens:
+            node.enter("harvesting", self.clock())
+
+    def _on_bye(self, node: Node, _message: Message) -> None:
+        node.clean = True
+
+    # ------------------------------------------------------------------ nodes go
+
+    def _finish(self, *, good: bool) -> None:
+        self.finishing = True
+        for node in self.nodes.values():
+            if node.state == "up":
+                self._leave(node, good=good)
+            elif node.on_its_way and node.launch is not None:
+                node.clean = True  # nobody needs it any more
+                node.launch.cancel(self.clock())
+                node.enter("ending", self.clock())
+
+    def _leave(self, node: Node, *, good: bool) -> None:
+        if node.state == "up":
+            node.send({"c": "finish", "good": good})
+            node.enter("leaving", self.clock())
+
+    def _give_up(self, node: Node, why: str) -> None:
+        """Cancel its command; the rest follows when that has ended."""
+        node.problem = node.problem or why
+        was_up = node.listens
+        if node.launch is not None:
+            node.launch.cancel(self.clock())
+        node.enter("ending", self.clock())
+        if was_up:
+            self._lost(node, self.engine.why_gone(node.name).machine, node.problem)
+
+    def _lost(self, node: Node, machine: bool, why: str) -> None:
+        how = "device-lost" if machine or node.noticed else "crashed"
+        node.losses += 1
+        self._tell_of_nodes("node-lost", node.name, why=why, how=how)
+
+    def _ended(self, node: Node) -> None:
+        """The stream from its launch command is at its end; the command itself ends about now."""
+        launch = node.launch
+        assert launch is not None
+        if not launch.ended():
+            os.close(launch.reading)
+            launch.reading = -1
+            launch.expect_end(self.clock())
+        was = node.state
+        node.enter("ending", self.clock())
+        if was in {"up", "leaving", "harvesting"} and not node.clean:
+            gone = self.engine.why_gone(node.name)
+            node.problem = node.problem or gone.why or launch.how()
+            self._lost(node, gone.machine, node.problem)
+        if launch.ended():
+            self._after(node)
+
+    def _after(self, node: Node) -> None:
+        """Its launch command has ended: start another agent there, or leave the node out."""
+        launch = node.launch
+        assert launch is not None
+        gone = self.engine.why_gone(node.name)
+        log = launch.log()
+        why = node.problem or gone.why or _last_line(log) or launch.how()
+        if node.unexplained and _last_line(log):
+            why = f"{why}; it said: {_last_line(log)}"
+        if node.file:
+            why = f"collection of {node.file} failed there: {why}"
+        self._close(node)
+        node.enter("over", self.clock())
+        if node.clean or self.finishing:
+            if node.noticed and not self.finishing:
+                self._tell_of_nodes("node-out", node.name, why=gone.why or "it was taken away", log="")
+            return
+        if not node.collected:
+            node.losses += 1
+        if gone.again and not node.hopeless and not node.noticed and node.losses < MAX_LOSSES:
+            self._start(node)
+            return
+        times = f"lost {node.losses} times, at last: " if node.losses > 1 else ""
+        self._tell_of_nodes("node-out", node.name, why=f"{times}{why}", log=log)
+
+    def _close(self, node: Node) -> None:
+        if node.launch is not None:
+            node.launch.close()
+            node.launch = None
+
+    # ------------------------------------------------------------------ the clock
+
+    def _look_at(self, node: Node) -> None:
+        launch, now = node.launch, self.clock()
+        if launch is None or not node.running:
+            return
+        launch.hurry(now)
+        if node.state == "ending":
+            launch.read()
+            if launch.ended():
+                self._after(node)
+            return
+        broken = self._overdue(node, now)
+        if broken:
+            self._give_up(node, broken)
+        elif node.state != "waiting" and self.terms.silence and now - node.asked > self.terms.silence / 4:
+            node.asked = now
+            node.send({"c": "ping"})
+
+    def _overdue(self, node: Node, now: float) -> str:
+        """Which of its limits it has broken, in words."""
+        terms = self.terms
+        if node.state == "waiting":
+            if terms.engine_timeout and now - node.since > terms.engine_timeout:
+                what = self.engine.why_waiting(node.name)
+                node.hopeless = True
+                return f"no agent within {terms.engine_timeout:g} s" + (f" ({what})" if what else "")
+            return ""
+        if node.state == "collecting" and terms.collect_timeout and now - node.progress > terms.collect_timeout:
+            node.hopeless = True
+            return f"no progress for {terms.collect_timeout:g} s"
+        if node.state == "harvesting" and now - node.since > HARVEST_LIMIT:
+            return f"its room was not closed within {HARVEST_LIMIT:g} s"
+        if terms.silence and node.listens and now - node.heard > terms.silence:
+            return f"silent for {terms.silence:g} s"
+        return ""
+
+    def _look_at_the_engine(self) -> None:
+        now = self.clock()
+        if self.finishing or now - self._asked_engine < PACE:
+            return
+        self._asked_engine = now
+        what = self.engine.pending()
+        if what:
+            self._events.append({"e": "engine-waits", "engine": self.engine.name, "what": what})
+            limit = self.terms.engine_timeout
+            if limit and now - self._opened > limit and not self._refused:
+                self._refused = True
+                self._tell_of_nodes("node-out", self.engine.name, why=f"no node within {limit:g} s: {what}")
+        for node in self.nodes.values():
+            if node.state == "waiting" and (what := self.engine.why_waiting(node.name)):
+                self._tell_waiting(node.name, what)
+        self._look_at_the_time()
+
+    def _look_at_the_time(self) -> None:
+        left = self.engine.seconds_left()
+        if left is None:
+            return
+        for event, limit in (("allocation-ending", self.terms.margin), ("allocation-over", self.terms.margin / 4)):
+            if left <= limit and event not in self._warned:
+                self._warned.add(event)
+                why = f"the allocation's time limit is near ({left:.0f} s left)"
+                self._events.append({"e": event, "why": why})
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""

@@ -1,0 +1,167 @@
+"""Engines that are a command line: `--launch 'ssh HOST "exec {agent}"'`, and the presets, templates with a name.
+
+A template is split once, as a shell would, and started without a shell. `{agent}` alone is as many words as the
+command of the node program has; inside a word, or quoted, it is one text that a shell on the way will split again, so
+it is quoted for that shell. `{node}`, `{device}`, `{target}` and `{directory}` stand for single values anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ondol.engines.api import Gone
+from ondol.errors import UsageError
+
+_HOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
+_ALONE = re.compile(r"(?<!\S)\{(agent|gpus)\}(?!\S)")
+#: Nothing that a shell, a path or our own names (`node/device`) would read as more than a name.
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]*")
+KNOWN = ("agent", "node", "device", "target", "directory", "gpus")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A template by name. `{target}` is what follows the colon of `--engine NAME:TARGET`."""
+
+    template: str
+    #: How to ask for all GPUs, where that must be asked for.
+    gpus: str = ""
+    #: The target is a list of machines, one node each.
+    machines: bool = False
+    #: How Ondol is called there; empty: as here.
+    agent: str = "python3 -m ondol"
+
+
+_RUN = "run -i --rm --init {gpus} -v {directory}:{directory} -w {directory} {target} {agent}"
+PRESETS = {
+    "ssh": Preset(
+        # A connection that is dead must show as dead; a password cannot be typed.
+        'ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 {node} "exec {agent}"',
+        machines=True,
+        agent="",
+    ),
+    "docker": Preset(f"docker {_RUN}", "--gpus all"),
+    "podman": Preset(f"podman {_RUN}", "--device nvidia.com/gpu=all"),
+    "apptainer": Preset("apptainer exec {gpus} --bind {directory} --pwd {directory} {target} {agent}", "--nv"),
+    "enroot": Preset("enroot start --rw --mount {directory}:{directory} {target} {agent}"),
+    "kubectl": Preset("kubectl exec -i {node} -- {agent}", machines=True),
+}
+
+
+def split(template: str) -> list[str]:
+    """Words, with placeholders that stand alone marked by a leading NUL. Raises `UsageError`."""
+    try:
+        words = shlex.split(_ALONE.sub("\0\\1", template))
+    except ValueError as error:
+        raise UsageError(f"--launch: {template!r} cannot be split into words", because=str(error))
+    found = [name for word in words for name in _HOLDER.findall(word)] + [w[1:] for w in words if w.startswith("\0")]
+    unknown = [name for name in found if name not in KNOWN]
+    if unknown:
+        known = ", ".join(f"{{{name}}}" for name in KNOWN)
+        raise UsageError(f"--launch: there is no {{{unknown[0]}}}", hint=f"there are {known}")
+    inner = any("\0agent" in word or "{agent}" in word for word in words)
+    if not inner:
+        raise UsageError(
+            f"--launch: {template!r} does not say where the node program is started",
+            hint="put {agent} there: --launch 'ssh HOST \"exec {agent}\"'",
+        )
+    if not words or not words[0] or words[0].startswith("\0gpus"):
+        raise UsageError("--launch: the template is empty")
+    return words
+
+
+def fill(words: Sequence[str], agent: Sequence[str], gpus: Sequence[str], values: dict[str, str]) -> list[str]:
+    """The command for one node."""
+    many = {"agent": list(agent), "gpus": list(gpus)}
+    texts = {**values, "agent": shlex.join(agent), "gpus": shlex.join(gpus)}
+    made: list[str] = []
+    for word in words:
+        if word[:1] == "\0" and word[1:] in many:
+            made += many[word[1:]]
+            continue
+        # A placeholder between two blanks of a quoted word did not stand alone after all.
+        word = word.replace("\0agent", "{agent}").replace("\0gpus", "{gpus}")
+        made.append(_HOLDER.sub(lambda match: texts[match[1]], word))
+    return made
+
+
+def uses(words: Sequence[str], name: str) -> bool:
+    return any(f"{{{name}}}" in word for word in words)
+
+
+@dataclass
+class TemplateEngine:
+    """One launch command per node, all from one template."""
+
+    name: str
+    template: str
+    agent: list[str]
+    #: Node → what `{device}` stands for there.
+    members: dict[str, str]
+    target: str = ""
+    directory: str = ""
+    gpus: str = ""
+    _words: list[str] = field(default_factory=list)
+
+    def open(self) -> None:
+        self._words = split(self.template)
+        program = self._words[0].removeprefix("\0")
+        program = self.agent[0] if program == "agent" else program
+        if not _HOLDER.search(program) and not shutil.which(program):
+            raise UsageError(f"--engine {self.name}: there is no program {program!r} on PATH")
+
+    def nodes(self) -> list[str]:
+        return list(self.members)
+
+    def pending(self) -> str:
+        return ""
+
+    def refused(self) -> str:
+        return ""
+
+    def command(self, node: str) -> list[str]:
+        values = {"node": node, "device": self.members[node], "target": self.target, "directory": self.directory}
+        return fill(self._words, self.agent, shlex.split(self.gpus), values)
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    def arguments(self, node: str) -> list[str]:
+        # The node program sees the one device that it was given, whatever its number is outside.
+        return ["--ondol-devices=auto"] if self.members[node] and uses(self._words, "device") else []
+
+    def why_waiting(self, node: str) -> str:  # noqa: ARG002
+        return ""
+
+    def why_gone(self, node: str) -> Gone:  # noqa: ARG002
+        return Gone()
+
+    def seconds_left(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        """What was started is ended by whoever started it."""
+
+
+def members(words: Sequence[str], wished: str, devices: Sequence[str]) -> dict[str, str]:
+    """Nodes and their devices: `--nodes a,b,c` or a number of them; one per device where the template names one."""
+    if wished and wished.isdigit() and not uses(words, "node"):
+        names = [f"node{number}" for number in range(1, int(wished) + 1)]
+        return dict.fromkeys(names, "")
+    names = [name.strip() for name in wished.split(",") if name.strip()]
+    if uses(words, "node") and not names:
+        raise UsageError("--launch: the template has {node}", hint="say which: --nodes HOST1,HOST2")
+    if uses(words, "device"):
+        if names:
+            raise UsageError("--launch: {device} makes one node per device; leave out --nodes")
+        return {f"device{number}": number for number in devices}
+    names = names or ["node1"]
+    bad = [name for name in names if not _PLAIN.fullmatch(name)]
+    if bad or len(set(names)) != len(names):
+        raise UsageError(f"--nodes: {bad[0] if bad else wished!r} cannot be the name of a node, or is named twice")
+    return dict.fromkeys(names, "")

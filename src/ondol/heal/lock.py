@@ -1,0 +1,224 @@
+"""The lock on a cache: keyed by the directory itself, and never a reason why the command does not run.
+
+A flock on the directory needs no file, no agreement about names and no write permission, and is the same lock whatever
+path, user, container or TMPDIR one comes with. That settles it on a local file system. On a network file system such a
+lock may hold on this machine only, so a lock file is taken as well (`place`), by flock, fcntl or, where the file system
+has no locks at all, as a lease. Whoever can take several takes all of them, in this order; two processes exclude each
+other as soon as they have one in common. What is promised: docs/design/locks.md.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from ondol import words
+from ondol.heal.holder import Holder
+from ondol.heal.lock_parts import DirectoryPart, FilePart, LeasePart, Part
+from ondol.heal.place import Identity, Place, Unusable, candidates, identify, open_place
+from ondol.host import files, filesystem, locks, process
+
+#: Set for the command: which directory its guard has locked, and which process that is.
+VARIABLE = "ONDOL_GUARDED"
+#: While we wait: when to say so first, how often after that, and how long between two attempts.
+_FIRST_WORD, _NEXT_WORD = 2.0, 30.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
+_MAX_NOTE = 8192
+Tell = Callable[[str], None]
+
+
+class _Expired(Exception):
+    """Somebody else still has it, and the time is up."""
+
+
+class CacheLock:
+    """Taken with `acquire`, given back with `release`. Neither raises; what could not be had is told."""
+
+    def __init__(
+        self, cache: str, holder: Callable[[], Holder], tell: Tell, env: Mapping[str, str], *, wait: float = 900.0
+    ) -> None:
+        """`holder()` says who we are, for those who wait for us."""
+        self.cache = cache
+        #: What we hold: `flock on …`; empty if we go on without a lock.
+        self.standing = ""
+        self.waited = 0.0
+        #: Locks that could not be had, and why.
+        self.passed: list[str] = []
+        self._holder = holder
+        self._tell = tell
+        self._env = env
+        self._wait = wait
+        self._places: list[Place] = []
+        self._distant = self._directory_is_enough = False
+        self._inherited = False
+        self._shared = False
+        self._parts: list[Part] = []
+        self._note = -1
+        self._spoke_at = 0.0
+
+    def acquire(self, *, shared: bool = False) -> None:
+        """The directory is made if it is not there."""
+        self._find_out()
+        if self._inherited:
+            self.standing = "held by the guard around this one"
+            return
+        self._shared = shared
+        self._spoke_at = 0.0
+        self.passed.clear()
+        started = time.monotonic()
+        try:
+            self._take_all(started)
+        except _Expired:
+            self.release()
+            patience = words.seconds(self._wait)
+            self._tell(f"warning: {self.cache} is still {self._whose()}, after {patience}; going on without the lock")
+        else:
+            self._settle()
+        finally:
+            self.waited += time.monotonic() - started
+
+    def release(self) -> None:
+        self.standing = ""
+        if self._note >= 0:
+            try:
+                os.ftruncate(self._note, 0)
+            except OSError:
+                pass  # a note about a process that is over is not shown
+            files.close_quietly(self._note)
+            self._note = -1
+        while self._parts:
+            self._parts.pop().release()
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """For setting something aside: alone, also where the command ran beside others."""
+        if not self._shared:
+            yield
+            return
+        self.release()
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+            self.acquire(shared=True)
+
+    def env(self) -> dict[str, str]:
+        """For the command: a guard inside it, on the same cache, must not wait for us."""
+        me = process.myself()
+        return {VARIABLE: f"{identify(self.cache).name()} {me.pid} {me.start}"}
+
+    def _find_out(self) -> None:
+        self.cache = _made(os.path.realpath(self.cache))
+        identity = identify(self.cache)
+        self._places = candidates(self.cache, identity, self._env)
+        kind = filesystem.fs_type(self.cache)
+        self._distant = filesystem.is_network(kind)
+        self._directory_is_enough = kind != "unknown" and not self._distant
+        self._inherited = _held_by_parent(self._env, identity)
+
+    def _settle(self) -> None:
+        if self._parts:
+            self.standing = ", ".join(f"{part.kind} on {part.where}" for part in self._parts)
+            self._leave_note()
+        else:
+            why = "; ".join(self.passed)
+            self._tell(f"warning: no lock can be had for {self.cache}: {why}; going on without")
+
+    def _take_all(self, started: float) -> None:
+        if self._take(DirectoryPart(self.cache), started) and self._directory_is_enough:
+            return
+        for place in self._places:
+            if self._take_at(place, started):
+                return
+
+    def _take_at(self, place: Place, started: float) -> bool:
+        """Whether this place is the one: its file can be made, and something there works as a lock."""
+        try:
+            if self._take(FilePart(place, distant=self._distant and place.common), started):
+                return True
+        except Unusable as why:
+            self.passed.append(f"{place.source} ({place.path}): {why}")
+            return False
+        return self._take(LeasePart(place, self._holder().encode(), self._tell), started)
+
+    def _take(self, part: Part, started: float) -> bool:
+        pause = _SHORTEST_PAUSE
+        try:
+            while not part.attempt(self._shared):
+                elapsed = time.monotonic() - started
+                if elapsed >= self._wait:
+                    part.release()
+                    raise _Expired
+                self._speak(elapsed, part)
+                time.sleep(min(pause, self._wait - elapsed))
+                pause = min(pause * 1.5, _LONGEST_PAUSE)
+        except locks.NoLocks as reason:
+            part.release()
+            self.passed.append(f"{part.kind} on {part.where}: {reason}")
+            return False
+        self._parts.append(part)
+        return True
+
+    def _speak(self, elapsed: float, part: Part) -> None:
+        if elapsed >= (self._spoke_at + _NEXT_WORD if self._spoke_at else _FIRST_WORD):
+            self._spoke_at = elapsed
+            self._tell(f"waiting for {self.cache}, {self._whose(part.note())}")
+
+    def _whose(self, note: bytes = b"") -> str:
+        for data in [note, *map(_read_note, self._places)]:
+            holder = Holder.decode(data)
+            if holder and not _is_over(holder):
+                return f"held by {holder.text(time.time())}"
+        return "held by a process that left no note"
+
+    def _leave_note(self) -> None:
+        """Beside the cache if possible. Nothing depends on it."""
+        for place in self._places:
+            try:
+                self._note = open_place(place)
+            except Unusable:
+                continue
+            try:
+                os.ftruncate(self._note, 0)
+                os.pwrite(self._note, self._holder().encode(), 0)
+                return
+            except OSError:
+                files.close_quietly(self._note)
+                self._note = -1
+
+
+def _is_over(holder: Holder) -> bool:
+    # Another boot id may be another machine: only what happened under this kernel is certain.
+    return holder.owner.boot == process.boot_id() and process.certainly_dead(holder.owner)
+
+
+def _read_note(place: Place) -> bytes:
+    try:
+        return files.read_regular(place.path, _MAX_NOTE)[0]
+    except OSError:
+        return b""
+
+
+def _made(cache: str) -> str:
+    """Make the directory, as the tool would. If that is impossible the tool will say why, better than we could."""
+    try:
+        os.makedirs(cache, exist_ok=True)
+    except OSError:
+        pass
+    return cache
+
+
+def _held_by_parent(env: Mapping[str, str], identity: Identity) -> bool:
+    fields = env.get(VARIABLE, "").split(" ")
+    if len(fields) != 3 or fields[0] != identity.name() or not fields[1].isdecimal():
+        return False
+    try:
+        os.kill(int(fields[1]), 0)
+    except PermissionError:
+        pass  # a guard of another user, who became us
+    except OSError:
+        return False
+    return process.start_time(int(fields[1])) == fields[2]

@@ -1,0 +1,154 @@
+"""The locks that together are the lock on a cache: on the directory itself, on a lock file, or as a lease."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ondol.errors import OndolError
+from ondol.heal.place import Place, open_place
+from ondol.host import bounded, files, locks
+from ondol.host.lease import Lease
+from ondol.light import Protocol
+
+#: A lock service that is away lets a process hang in the kernel; a network lock that takes longer is no lock.
+ANSWER = 10.0
+
+
+class Part(Protocol):
+    kind: str
+    where: str
+
+    def attempt(self, shared: bool) -> bool:
+        """Take it if that is possible now. Raises `NoLocks`, and `Unusable` if its file cannot even be made."""
+
+    def release(self) -> None: ...
+
+    def note(self) -> bytes:
+        """What the present holder says of itself, if it does so in this very lock."""
+
+
+class DirectoryPart:
+    """The directory is its own lock: the same for every user, path and container, with nothing to create or clean."""
+
+    kind = "flock"
+
+    def __init__(self, cache: str) -> None:
+        self.where = cache
+        self._fd = -1
+
+    def attempt(self, shared: bool) -> bool:
+        try:
+            if self._fd < 0:
+                self._fd = os.open(self.where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            got = locks.by_flock(self._fd, shared)
+            if got and not _same(self._fd, self.where):
+                # `uv cache clean` removes the directory: what we have locked is nobody's cache any more.
+                self.release()
+                os.makedirs(self.where, exist_ok=True)
+                return False
+        except OSError as error:
+            raise locks.NoLocks(error.strerror or str(error))
+        return got
+
+    def release(self) -> None:
+        files.close_quietly(self._fd)
+        self._fd = -1
+
+    def note(self) -> bytes:
+        return b""
+
+
+class FilePart:
+    """A lock file. `distant`: on a file system whose locks may hang."""
+
+    def __init__(self, place: Place, *, distant: bool) -> None:
+        self.where = place.path
+        self.kind = ""
+        self._place = place
+        self._distant = distant
+        self._ways = list(locks.WAYS)
+        self._fd = -1
+
+    def attempt(self, shared: bool) -> bool:
+        if self._fd < 0:
+            self._fd = open_place(self._place)
+        got = self._first_that_works(shared)
+        if got and not _same(self._fd, self.where):
+            self.release()  # cleaned away before we had it: a newcomer would lock another file
+            return False
+        return got
+
+    def _first_that_works(self, shared: bool) -> bool:
+        reasons = []
+        while self._ways:
+            self.kind, way = self._ways[0]
+            try:
+                return self._try(way, shared)
+            except locks.NoLocks as reason:
+                reasons.append(f"{self.kind}: {reason}")
+                del self._ways[0]
+        raise locks.NoLocks("; ".join(reasons))
+
+    def _try(self, way: locks.Way, shared: bool) -> bool:
+        if not self._distant:
+            return way(self._fd, shared)
+        # In a child: the lock belongs to the open file, which we share, and a child that hangs can be left behind.
+        try:
+            answer = bounded.call(lambda _: _answer(way, self._fd, shared), ANSWER)
+        except OndolError as error:
+            raise locks.NoLocks(error.line())
+        if isinstance(answer, str):
+            raise locks.NoLocks(answer)
+        return bool(answer)
+
+    def release(self) -> None:
+        files.close_quietly(self._fd)
+        self._fd = -1
+
+    def note(self) -> bytes:
+        return b""
+
+
+def _answer(way: locks.Way, fd: int, shared: bool) -> bool | str:
+    try:
+        return way(fd, shared)
+    except locks.NoLocks as reason:
+        return str(reason)
+
+
+class LeasePart:
+    """A lease is never shared: those who would share it take turns."""
+
+    kind = "lease"
+
+    def __init__(self, place: Place, note: bytes, lost: Callable[[str], None]) -> None:
+        self.where = place.path
+        self._lease = Lease(place.path, note)
+        self._lost = lost
+        self._held = False
+
+    def attempt(self, shared: bool) -> bool:  # noqa: ARG002
+        try:
+            self._held = self._held or self._lease.attempt()
+        except OSError as error:
+            raise locks.NoLocks(error.strerror or str(error))
+        return self._held
+
+    def release(self) -> None:
+        if self._held and not self._lease.release():
+            self._lost(f"warning: the lease {self.where} was lost while this process stood still; others went on")
+        self._held = False
+
+    def note(self) -> bytes:
+        try:
+            return self._lease.note()
+        except OSError:
+            return b""
+
+
+def _same(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except OSError:
+        return False

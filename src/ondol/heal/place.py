@@ -1,0 +1,126 @@
+"""Where a lock file for a cache can be: candidates in order, each tried by really opening or creating the file.
+
+Everybody who uses the cache should come to the same file. So nothing here depends on TMPDIR, HOME or the working
+directory, and the first two candidates are the same for all users. What they do where they cannot agree is in
+docs/design/locks.md.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+
+from ondol.host import files
+from ondol.light import Record
+
+#: Names that no tool makes, reads or would take for an entry.
+SUFFIX = ".ondol-lock"
+_OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Identity(Record):
+    """Which directory it is, whatever path leads there."""
+
+    device: int
+    inode: int
+    #: For a directory that cannot be made: its name below the nearest one that is there.
+    below: str = ""
+
+    def name(self) -> str:
+        below = "-" + "".join(letter if letter.isalnum() else "_" for letter in self.below) if self.below else ""
+        return f"{self.device:x}-{self.inode:x}{below}"[:200]
+
+
+class Place(Record):
+    path: str
+    #: `beside the cache` …: where it comes from, for people.
+    source: str
+    #: Whether every user of the cache would come here. If not, it must be a directory that only we control.
+    common: bool
+    #: Whether that directory is ours to make.
+    made: bool = False
+
+
+class Unusable(Exception):
+    """No lock file can be had there, and why."""
+
+
+def identify(cache: str) -> Identity:
+    """Of a directory that exists, or of one that does not, by the nearest one above it."""
+    path, below = cache, ""
+    while True:
+        try:
+            status = os.stat(path)
+            return Identity(status.st_dev, status.st_ino, below)
+        except OSError:
+            above, name = os.path.split(path)
+            path, below = above or "/", os.path.join(name, below) if below else name
+
+
+def candidates(cache: str, identity: Identity, env: Mapping[str, str]) -> list[Place]:
+    """In order. `cache` is a real path."""
+    above, name = os.path.split(cache)
+    found = []
+    # A cache that is a mount point (a volume of a container) has something else beside it for everybody.
+    if identify(above).device == identity.device:
+        found.append(Place(os.path.join(above, f".{name}{SUFFIX}"), "beside the cache", True))
+    found.append(Place(os.path.join(cache, SUFFIX), "inside the cache", True))
+    file = f"ondol-{identity.name()}.lock"
+    runtime = env.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(runtime):
+        found.append(Place(os.path.join(runtime, file), "XDG_RUNTIME_DIR", False))
+    for base in ("/tmp", "/var/tmp"):
+        private = os.path.join(base, f"ondol-{os.geteuid()}")
+        found.append(Place(os.path.join(private, file), "a private directory", False, made=True))
+    return found
+
+
+def open_place(place: Place) -> int:
+    """The lock file, open for reading and writing; created if it is not there. Raises `Unusable`."""
+    try:
+        if not place.common:
+            _check_private(os.path.dirname(place.path), made=place.made)
+        fd = _open_or_create(place)
+    except OSError as error:
+        raise Unusable(error.strerror or str(error))
+    status = os.fstat(fd)
+    # A second name means that somebody put another file of ours here for us to write into.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(fd)
+        raise Unusable("something else has that name")
+    return fd
+
+
+def _open_or_create(place: Place) -> int:
+    for _ in range(3):  # it may appear, or be cleaned away, between two calls
+        try:
+            # Without O_CREAT: in a sticky directory the kernel refuses that for other users' files.
+            return os.open(place.path, _OPEN)
+        except FileNotFoundError:
+            pass
+        try:
+            fd = os.open(place.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            continue
+        if place.common:
+            # Whatever our umask: the next user of the same cache must be able to lock it, as uv does with its own.
+            os.fchmod(fd, 0o666)
+        return fd
+    raise OSError(0, "it appears and vanishes")
+
+
+def _check_private(folder: str, *, made: bool) -> None:
+    """A directory whose name others can guess, or set, counts only if we alone control it."""
+    if made:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            pass
+    fd = files.open_dir(folder)
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise OSError(0, f"it belongs to user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}")

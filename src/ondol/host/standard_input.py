@@ -1,0 +1,57 @@
+"""Whether a command can be run once more with the same standard input.
+
+`cat requirements.txt | … uv pip install -r -` cannot: the second run would find an empty pipe, install nothing, and
+succeed. A file can be read again from where it was; a terminal, and what nobody has read from, need nothing.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import select
+import stat
+import termios
+
+from ondol.light import Record
+
+
+class State(Record):
+    """What can be seen of a descriptor without reading from it."""
+
+    kind: str
+    offset: int = 0
+    waiting: int = 0
+    hung_up: bool = False
+
+
+def look() -> State:
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return State("closed")
+    if stat.S_ISREG(mode):
+        return State("file", offset=os.lseek(0, 0, os.SEEK_CUR))
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+        return State("device")  # a terminal, /dev/null
+    waiting = array.array("i", [0])
+    poller = select.poll()
+    poller.register(0, select.POLLIN)
+    try:
+        fcntl.ioctl(0, termios.FIONREAD, waiting)
+        events = dict(poller.poll(0)).get(0, 0)
+    except OSError:
+        return State("unknown", offset=-1)
+    return State("pipe", waiting=waiting[0], hung_up=bool(events & select.POLLHUP))
+
+
+def rewind(before: State) -> bool:
+    """Make it what it was when `before` was taken. False if that is impossible."""
+    if before.kind == "file":
+        try:
+            os.lseek(0, before.offset, os.SEEK_SET)
+        except OSError:
+            return False
+        return True
+    # A pipe in which as much waits as before, and whose writer has not gone meanwhile: nobody has read from it.
+    return before.kind != "unknown" and look() == before

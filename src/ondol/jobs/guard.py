@@ -1,0 +1,209 @@
+"""The life of a guarded command: lock its cache, run it, and if it fails of a fault in the cache, heal that and retry.
+
+One rule above all others, as in `run_command`: nothing on our side keeps the command from running, or changes how it
+ends. Every step but the command itself may fail; then it runs unlocked, or its failure is final.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ondol import exitcodes
+from ondol.heal.holder import Holder, command_line
+from ondol.heal.lock import CacheLock
+from ondol.host import bounded, command, identity, process, standard_input
+from ondol.host.relay import Relay
+from ondol.jobs import healing
+from ondol.light import Any, Record
+from ondol.trust import ci
+
+#: How much of the output's end is looked at after a failure.
+TAIL = 256 << 10
+#: A wait that nobody notices is not worth a word.
+_WORTH_A_WORD = 1.0
+Tell = Callable[[str], None]
+
+
+class Request(Record):
+    argv: list[str]
+    cache: str
+    wait: float = 900.0
+    retries: int = 1
+    #: `auto`, `off`, or `whole`: the user allows that the whole cache is set aside.
+    heal: str = "auto"
+    shared: bool = False
+    #: Look for bad entries before the command too: a tool may install what it does not know to be bad.
+    verify: bool = False
+
+
+class Attempt(Record):
+    status: int
+    #: `cache`, `network` …, as `judge` said; empty if nobody asked.
+    verdict: str = ""
+    #: The signature's id.
+    fault: str = ""
+
+
+class GuardReport:
+    """Filled in as the job goes on."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.status = 0
+        self.cache = request.cache
+        self.lock = ""
+        self.passed: list[str] = []
+        self.waited = 0.0
+        self.attempts: list[Attempt] = []
+        self.healed: list[healing.Report] = []
+        self.not_started = ""
+        self.warnings: list[str] = []
+
+    def happened(self) -> bool:
+        """Whether there is anything to tell of."""
+        return self.waited >= _WORTH_A_WORD or len(self.attempts) > 1 or any(one.taken for one in self.healed)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "command": self.request.argv,
+            "status": self.status,
+            "cache": self.cache,
+            "lock": {"standing": self.lock, "waited": round(self.waited, 3), "passed": self.passed},
+            "attempts": [attempt._asdict() for attempt in self.attempts],
+            "healed": [one.as_dict() for one in self.healed],
+            "warnings": self.warnings,
+        }
+
+
+class Guard:
+    """One guarded command. `tell` says something to the user at once."""
+
+    def __init__(self, request: Request, env: Mapping[str, str], tell: Tell, progress: healing.Progress) -> None:
+        self._request = request
+        self._env = dict(env)
+        self._say = tell
+        self._progress = progress
+        self.report = GuardReport(request)
+        self._lock = CacheLock(request.cache, self._myself, self._tell, env, wait=request.wait)
+
+    def run(self) -> int:
+        try:
+            self._safely("without the lock", self._acquire)
+            if self._request.verify:
+                self._safely("the cache was not verified", self._verify)
+            self._attempt_until_final()
+            return self.report.status
+        finally:
+            self._lock.release()
+
+    def _acquire(self) -> None:
+        self._lock.acquire(shared=self._request.shared)
+        self._env |= self._lock.env()
+        self.report.cache = self._lock.cache
+        self.report.lock = self._lock.standing
+        self.report.passed = list(self._lock.passed)
+        self.report.waited = self._lock.waited
+
+    def _verify(self) -> None:
+        family = healing.family_of(self._lock.cache)
+        if family:
+            self._heal(family)
+
+    def _attempt_until_final(self) -> None:
+        for left in range(self._request.retries, -1, -1):
+            before = standard_input.look()
+            tail = self._run_command()
+            if not self._may_be_the_cache() or not self._safely("not healed", partial(self._mended_after, tail)):
+                return
+            if not left or not self._can_repeat(before):
+                return
+            self._tell("trying once more")
+
+    def _may_be_the_cache(self) -> bool:
+        """A command that never ran, or was ended by a signal, says nothing about its cache."""
+        failed = 0 < self.report.status < exitcodes.from_signal(0)
+        return failed and not self.report.not_started and self._request.heal != "off"
+
+    def _run_command(self) -> bytes:
+        relay = self._relay()
+
+        def on_end(ended: command.Ended) -> None:
+            self.report.status = ended.status
+            self.report.not_started = ended.not_started
+
+        command.run(self._request.argv, self._env, on_end, streams=relay.streams if relay else None)
+        tail = relay.finish() if relay else b""
+        self.report.attempts.append(Attempt(self.report.status))
+        return tail
+
+    def _relay(self) -> Relay | None:
+        if self._request.heal == "off":
+            return None
+        try:
+            return Relay(TAIL)
+        except OSError as error:  # no more processes, descriptors or terminals for us; the command may need fewer
+            self._tell(f"warning: the output cannot be watched, so nothing will be healed: {error.strerror}")
+            return None
+
+    def _mended_after(self, tail: bytes) -> bool:
+        """Judge a failure by the end of its output; if it was the cache, heal that. Whether to try once more."""
+        from ondol.heal import match  # only a failure pays for the signatures
+
+        verdict = match.judge(tail.decode("utf-8", "replace"))
+        fault = verdict.signature.id if verdict.signature else ""
+        self.report.attempts[-1] = self.report.attempts[-1]._replace(verdict=verdict.kind, fault=fault)
+        if verdict.kind != "cache" or verdict.signature is None:
+            return False
+        self._tell(f"{identity.hostname()}: a fault of the cache {self._lock.cache} ({fault}): {verdict.line.strip()}")
+        healed = self._heal(verdict.signature.heals)
+        if healed.mended:
+            return True
+        if not healed.why_not and not healed.taken and self._beside_others():
+            return True
+        why = healed.why_not or "every entry in it is whole; --heal whole would set all of them aside"
+        self._tell(f"not healed: {'what is bad cannot be moved' if healed.taken else why}")
+        return False
+
+    def _beside_others(self) -> bool:
+        """Whether somebody else may have mended the cache while our command ran."""
+        return self._request.shared or not self._lock.standing
+
+    def _heal(self, family: str) -> healing.Report:
+        try:
+            healed = healing.heal(family, self._lock, self._progress, whole=self._request.heal == "whole")
+        finally:
+            self._progress("", 1, 1)  # nothing of ours may stand on the terminal when the command starts
+        self.report.healed.append(healed)
+        for one in healed.taken:
+            outcome = "set aside" if one.kept else "not set aside"
+            trouble = f" (it cannot be moved: {one.trouble})" if one.trouble else ""
+            self._tell(f"{outcome}: {one.path}: {one.why}{trouble}")
+        if healed.folder:
+            self._tell(f"kept in {healed.folder} on {healed.host}; delete it when you like")
+        return healed
+
+    def _can_repeat(self, before: standard_input.State) -> bool:
+        if standard_input.rewind(before):
+            return True
+        self._tell("the cache is healed; not tried once more, because the standard input has been read")
+        return False
+
+    def _safely(self, otherwise: str, step: Callable[[], Any]) -> Any:
+        """A bug of ours costs protection, never the command."""
+        try:
+            return step()
+        except Exception as error:
+            self._tell(f"warning: {otherwise}: an error in Ondol itself, {bounded.describe(error)}")
+            return None
+
+    def _tell(self, text: str) -> None:
+        if text.startswith("warning: "):
+            self.report.warnings.append(text.removeprefix("warning: "))
+        self._say(text)
+
+    def _myself(self) -> Holder:
+        argv = command_line(self._request.argv)
+        return Holder(process.myself(), identity.hostname(), time.time(), argv, ci.job_name(self._env))

@@ -1,0 +1,177 @@
+"""Healing a cache: find what is bad by the cache's own evidence, set exactly that aside, say what was done.
+
+Called after a command failed with a fault that `heal.match.judge` blames on the cache, by `ondol guard` and whatever
+else runs commands on caches. Looking takes long and disturbs nobody, so it is done first; then the bad entries are
+renamed, a few milliseconds, while the tool's own processes are kept out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from ondol.heal import aside
+from ondol.heal.api import Bad, Healer
+from ondol.heal.registry import HEALERS
+from ondol.host import files, identity, locks
+from ondol.light import Any, Protocol, Record
+
+#: How long to wait for the tool's own processes that run outside of any guard.
+TOOL_WAIT = 30.0
+_PAUSE = 0.05
+Progress = Callable[[str, int, int], None]
+
+
+class Taken(Record):
+    """One bad entry, and what became of it."""
+
+    #: Relative to the cache.
+    path: str
+    why: str
+    #: Where it is now. Empty if it is where it was.
+    kept: str = ""
+    #: Why it could not be taken.
+    trouble: str = ""
+
+
+class Report(Record):
+    family: str
+    cache: str
+    host: str
+    taken: tuple[Taken, ...] = ()
+    #: Where the entries are kept.
+    folder: str = ""
+    seconds: float = 0.0
+    #: Why nothing was looked at.
+    why_not: str = ""
+
+    @property
+    def mended(self) -> bool:
+        return any(one.kept for one in self.taken)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self._asdict(), "taken": [one._asdict() for one in self.taken], "mended": self.mended}
+
+
+class Locked(Protocol):
+    """A cache that the caller has to itself, or shares with those that a rename does not disturb."""
+
+    cache: str
+
+    def exclusively(self) -> AbstractContextManager[None]:
+        """For setting something aside: alone."""
+
+
+def heal(family: str, lock: Locked, progress: Progress, *, whole: bool = False) -> Report:
+    """Heal the cache of this lock, which is held. Never raises for what it finds there.
+
+    `whole`: the user allows that everything goes where nothing finer is known, or nothing bad is found.
+    """
+    report = Report(family, lock.cache, identity.hostname())
+    healer = HEALERS.get(family)
+    if healer and not healer.recognises(lock.cache):
+        return report._replace(why_not=f"{lock.cache} is not a cache of {family}")
+    if not healer and not whole:
+        return report._replace(why_not=f"nothing is known that finds bad entries in a cache of {family}")
+    started = time.monotonic()
+    with lock.exclusively():
+        found = _examine(healer, lock.cache, progress) if healer else []
+        if not found and whole:
+            found = _everything(lock.cache, healer)
+        taken, folder = _set_aside(found, healer, report) if found else ((), "")
+    return report._replace(taken=taken, folder=folder, seconds=time.monotonic() - started)
+
+
+def family_of(cache: str) -> str:
+    """The family that a directory looks like; empty if none."""
+    return next((healer.name for healer in HEALERS.values() if healer.recognises(cache)), "")
+
+
+#: What is bad, and what its paths were when that was found out.
+_Found = list[tuple[Bad, dict[str, aside.Identity | None]]]
+
+
+def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
+    looking = f"looking for what is bad in {cache}"
+    return [_with_identity(bad) for bad in healer.examine(cache, lambda done, total: progress(looking, done, total))]
+
+
+def _everything(cache: str, healer: Healer | None) -> _Found:
+    try:
+        paths = aside.everything(cache, healer.not_entries if healer else ())
+    except OSError:
+        return []
+    return [_with_identity(Bad(path, "the whole cache is set aside, as --heal whole allows")) for path in paths]
+
+
+def _with_identity(bad: Bad) -> tuple[Bad, dict[str, aside.Identity | None]]:
+    return bad, {path: aside.identity(path) for path in (bad.path, *bad.pointers)}
+
+
+def _set_aside(found: _Found, healer: Healer | None, report: Report) -> tuple[tuple[Taken, ...], str]:
+    place = aside.Aside(report.cache, time.time())
+    with _tool_kept_out(healer, report.cache) as alone:
+        taken = tuple(_take(place, bad, known, report.cache, alone=alone) for bad, known in found)
+    if place.folder:
+        place.explain(_note(report, taken))
+        place.clean()
+    return taken, place.folder
+
+
+def _take(place: aside.Aside, bad: Bad, known: dict[str, aside.Identity | None], cache: str, *, alone: bool) -> Taken:
+    name = os.path.relpath(bad.path, cache)
+    # Somebody may be reading it who was led there before. Without the names nobody else will be; that is enough.
+    paths = [*bad.pointers, bad.path] if alone or not bad.pointers else list(bad.pointers)
+    kept, trouble = "", ""
+    for path in paths:
+        if aside.identity(path) != known[path] or known[path] is None:
+            continue  # not what we examined: somebody mended it meanwhile
+        try:
+            kept = place.take(path)
+        except OSError as error:
+            trouble = trouble or f"{os.path.relpath(path, cache)}: {error.strerror or error}"
+    return Taken(name, bad.why, kept, trouble)
+
+
+@contextmanager
+def _tool_kept_out(healer: Healer | None, cache: str) -> Iterator[bool]:
+    """Hold the tool's own lock, so that none of its processes is using what we move. False if they keep it."""
+    if not healer or not healer.own_lock:
+        yield True
+        return
+    try:
+        fd = os.open(os.path.join(cache, healer.own_lock), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield True  # a version that has no such lock
+        return
+    try:
+        yield _wait_for(fd)
+    finally:
+        files.close_quietly(fd)
+
+
+def _wait_for(fd: int) -> bool:
+    deadline = time.monotonic() + TOOL_WAIT
+    try:
+        while not locks.by_flock(fd, False):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE)
+    except locks.NoLocks:
+        return True  # then the tool has none either
+    return True
+
+
+def _note(report: Report, taken: tuple[Taken, ...]) -> str:
+    lines = [
+        f"Set aside by `ondol guard` on {report.host}, {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime())},",
+        f"from {report.cache}, because these entries were found to be bad:",
+        "",
+        *(f"  {one.path}: {one.why}" for one in taken if one.kept),
+        "",
+        "Nothing needs them any more; delete this folder when you like (Ondol does so after two weeks).",
+        "To put an entry back, move it to the same place in the cache.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,241 @@
+"""The node program, `ondol node`: what a launch command starts on a node. It opens a room, starts the user's pytest in
+it, and carries messages between the controller and the agent that pytest becomes.
+
+It never runs user code. When the controller goes away, or is not heard for long, it ends everything below it; when
+everything below it has ended, it harvests the room and leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ondol import __version__, config
+from ondol.errors import OndolError
+from ondol.fleet import lines, wire
+from ondol.fleet.agent import say_status
+from ondol.fleet.interrupts import Interrupts
+from ondol.fleet.node_start import FORMAT, NODE_ENV, Start
+from ondol.fleet.stdio import Stdio
+from ondol.host import killing, orphans, process, proctree
+from ondol.jobs.item_caches import ItemCaches
+from ondol.jobs.run_command import Job
+from ondol.jobs.run_tests import end_leftovers
+from ondol.report import terminal
+
+#: Seconds for an agent whose controller is gone to end its workers itself.
+PATIENCE = 10.0
+
+
+def run() -> int:
+    """The whole life of a node program; the first line of standard input says what to do."""
+    stdio = Stdio()
+    first, rest = b"", b""
+    while not first.endswith(b"\n"):
+        data = stdio.read()
+        if not data:
+            return 1  # whoever started us is gone, or did not mean us
+        line, newline, rest = data.partition(b"\n")
+        first += line + newline
+    try:
+        told = json.loads(first)
+        if told["format"] != FORMAT:
+            raise ValueError(f"format {told['format']}")
+    except (ValueError, KeyError, TypeError) as error:
+        sys.stderr.write(f"ondol node: the controller speaks another language: {error}\n")
+        return 2
+    return _Program(stdio, told, rest).run()
+
+
+class _Program:
+    """One node for one run."""
+
+    def __init__(self, stdio: Stdio, told: dict[str, Any], rest: bytes) -> None:
+        self.stdio = stdio
+        self.told = told
+        #: What came with the first line.
+        self.rest = rest
+        self._token = told["token"]
+        self.decoder = lines.LineDecoder(self._token)
+        self._started = False
+        self._problem = ""
+
+    def tell(self, message: wire.Message) -> None:
+        self.stdio.send(lines.encode(self._token, message))
+        self.stdio.flush_some()
+
+    def run(self) -> int:
+        proctree.become_subreaper()
+        self.tell({"e": "here", "version": __version__, "host": socket.gethostname(), "pid": os.getpid()})
+        # What a killed run left here may still hold the devices.
+        left = orphans.sweep()
+        if left:
+            self.tell({"e": "note", "text": f"ended {len(left)} processes that a killed run had left here"})
+        try:
+            os.chdir(self.told["directory"])
+            self._run_in_room()
+        except (OSError, OndolError) as error:
+            self.fail(f"{error}", hopeless=True)
+        if not self._started and not self._problem:
+            self.fail("it was interrupted before pytest was started")
+        if not self._problem:
+            self.tell({"e": "bye"})
+        self.stdio.flush(PATIENCE)
+        return 1 if self._problem else 0
+
+    def fail(self, why: str, *, hopeless: bool = False) -> None:
+        self._problem = why
+        self.tell({"e": "gone", "why": why, "hopeless": hopeless})
+
+    def _run_in_room(self) -> None:
+        environment = {**os.environ, **self.told["environment"], orphans.VARIABLE: orphans.tag(process.myself())}
+        if self.told["settings"] is None:
+            self._pytest(environment)
+            return
+        settings = config.merge(self.told["settings"], environment, {}, "")
+        job = Job(["pytest"], settings, environment, _no_progress, self._pytest)
+        status = job.run()
+        said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
+        self.tell({"e": "room", "status": status, "room": job.report.as_dict(), "lines": said})
+
+    # ------------------------------------------------------------------ pytest, which becomes the agent
+
+    def _pytest(self, environment: dict[str, str], through: Sequence[str] = ()) -> int:
+        ours, theirs = wire.pair()
+        token = os.urandom(wire.TOKEN_BYTES)
+        tmpdir = tempfile.mkdtemp(prefix="ondol-run-", dir=environment.get("TMPDIR"))
+        start = Start(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
+        child = subprocess.Popen(
+            [*through, sys.executable, "-m", "pytest", *self.told["arguments"]],
+            env={**environment, NODE_ENV: start.encode()},
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+        )
+        self._started = True
+        theirs.close()
+        child.returncode = 0  # waited for by its pid
+        try:
+            with Interrupts(escalate=False) as interrupts:
+                return _Carrier(self, wire.Channel(ours, token), child.pid, interrupts, environment).carry()
+        finally:
+            end_leftovers()
+            shutil.rmtree(tmpdir, ignore_errors=True)
+            self.tell({"e": "harvest"})
+
+
+class _Carrier:
+    """Carries messages until pytest has ended."""
+
+    def __init__(
+        self, program: _Program, channel: wire.Channel, pid: int, interrupts: Interrupts, environment: dict[str, str]
+    ) -> None:
+        self._program = program
+        self._environment = environment
+        self._stdio = program.stdio
+        self._channel = channel
+        self._pid = pid
+        self._pidfd = os.pidfd_open(pid)
+        self._interrupts = interrupts
+        self._told_interrupts = 0
+        self._controller_gone = 0.0
+        #: Whether the run went well, as far as the controller knew when it let us go.
+        self._good = False
+        self._heard = time.monotonic()
+        self._limit = 2 * float(program.told["silence"])
+
+    def carry(self) -> int:
+        self._pass_on(self._program.rest)
+        ended = False
+        while not ended:
+            ended = self._turn()
+        self._from_agent()
+        _, status = os.waitpid(self._pid, 0)
+        os.close(self._pidfd)
+        self._channel.close()
+        if status and not self._controller_gone:
+            self._program.fail(say_status(status))
+        return 0 if self._good and not status else 1
+
+    def _turn(self) -> bool:
+        watched = [self._channel.fileno(), self._pidfd, self._interrupts.fileno()]
+        if not self._controller_gone:
+            watched.append(self._stdio.reading)
+        writing = [self._stdio.writing] if self._stdio.has_more_to_send else []
+        readable, _, _ = select.select(watched, writing, [], 1.0)
+        self._stdio.flush_some()
+        if self._stdio.reading in readable:
+            self._from_controller()
+        if self._channel.fileno() in readable:
+            self._from_agent()
+        if self._interrupts.count > self._told_interrupts:
+            self._pass_on_the_notice()
+        self._look_at_the_clock()
+        return self._pidfd in readable
+
+    def _from_controller(self) -> None:
+        data = self._stdio.read()
+        if not data:
+            self._lose_controller()
+            return
+        self._heard = time.monotonic()
+        self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        for message in self._program.decoder.feed(data):
+            if message.get("c") == "ping":
+                self._program.tell({"e": "pong"})
+                continue
+            if message.get("c") == "heal":
+                what = ItemCaches(self._environment).heal(message["text"])
+                self._program.tell({"e": "healed", "item": message["item"], "what": what})
+                continue
+            if message.get("c") == "finish":
+                self._good = message.get("good", False)
+            try:
+                self._channel.send(message)
+            except OSError:
+                return  # it is dead; its pidfd says so
+
+    def _from_agent(self) -> None:
+        messages, open_ = self._channel.receive_all()
+        for message in messages:
+            self._program.tell(message)
+        if not open_ and proctree.alive(self._pid):
+            # It closed its end and lives on, or is about to die: either way there is nothing more to hear.
+            select.select([self._pidfd], [], [], PATIENCE)
+            killing.send(self._pid, signal.SIGKILL)
+
+    def _pass_on_the_notice(self) -> None:
+        self._interrupts.acknowledge()
+        self._told_interrupts = self._interrupts.count
+        name = signal.Signals(self._interrupts.signal).name
+        self._program.tell({"e": "notice", "why": f"{name} was sent to the node program"})
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        if self._stdio.broken or (self._limit and now - self._heard > self._limit):
+            self._lose_controller()
+        if self._controller_gone and now - self._controller_gone > PATIENCE:
+            killing.kill_all({self._pid, *proctree.descendants(self._pid)}, os.getpid())
+
+    def _lose_controller(self) -> None:
+        """The agent hears the end of its channel, ends every worker, and itself."""
+        if not self._controller_gone:
+            self._controller_gone = time.monotonic()
+            self._channel.sock.shutdown(socket.SHUT_WR)
+            if not proctree.catches(self._pid, signal.SIGTERM):
+                killing.send(self._pid, signal.SIGTERM)  # it still collects, and listens to nobody
+
+
+def _no_progress(*_: object) -> None:
+    """Nobody watches a node's bar."""

@@ -1,0 +1,175 @@
+"""The inside of a node's pytest: it collects, agrees with the controller on what was collected, and becomes the agent
+of the node, whose workers are forks of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondol.engines.compare import digest
+from ondol.errors import OndolError
+from ondol.fleet import clean, launch, pytest_inside, wire
+from ondol.fleet.agent import Agent, Rules
+from ondol.fleet.devices import Fleet
+from ondol.fleet.keeper import Limits
+from ondol.fleet.link import AGENT_ENV
+from ondol.fleet.node_start import Start
+from ondol.host import proctree
+from ondol.room import room
+
+#: Options of reporters that write one file: the controller's pytest writes it, for all nodes.
+REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
+
+
+class Station:
+    """This process as its node program sees it."""
+
+    def __init__(self, start: Start) -> None:
+        import socket
+
+        self.start = start
+        high = launch.move_up(start.channel)
+        self.channel = wire.Channel(socket.socket(fileno=high), bytes.fromhex(start.token))
+        proctree.die_with_parent(start.parent, signal.SIGTERM)
+
+    def tell(self, message: wire.Message) -> None:
+        try:
+            self.channel.send(message)
+        except OSError:
+            os._exit(1)  # the node program is gone, and with it everybody who could want this
+
+    def fail(self, error: OndolError) -> None:
+        """Said before pytest says it in its own way, which nobody may be able to read."""
+        self.tell({"e": "gone", "why": str(error), "hopeless": True})
+
+
+def adopt() -> Station | None:
+    """In a node's pytest, early; None everywhere else."""
+    start = Start.take()
+    return None if start is None else Station(start)
+
+
+def stay_out_of_the_way(config: pytest.Config, node: str) -> None:
+    """Files that the controller's pytest writes, or that each node would make anew under the others."""
+    for name in REPORTS:
+        if getattr(config.option, name, None):
+            setattr(config.option, name, None)
+    if config.option.basetemp:
+        os.makedirs(config.option.basetemp, exist_ok=True)
+        config.option.basetemp = os.path.join(config.option.basetemp, node)
+
+
+class NodePlugin:
+    """Takes the place of the test loop."""
+
+    def __init__(self, config: pytest.Config, station: Station, fleet: Fleet) -> None:
+        self._config = config
+        self._station = station
+        self._fleet = fleet
+        self._errors: list[str] = []
+        wish = config.getoption("ondol_start")
+        self._wish = str(wish)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        pytest_inside.silence_terminal(session.config)
+
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        if isinstance(collector, pytest.File):
+            self._station.tell({"e": "collecting", "file": collector.nodeid})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            lines = [line for line in str(report.longreprtext).splitlines() if line.strip()]
+            marked = [line for line in lines if line.startswith("E ")] or lines
+            self._errors.append(f"{report.nodeid}: {marked[-1].removeprefix('E').strip() if marked else 'no reason'}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        status = 70
+        try:
+            go = self._agree(session)
+            if go is not None:
+                self._become_agent(session, go)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        os._exit(status)
+
+    # ------------------------------------------------------------------ agreeing
+
+    def _agree(self, session: pytest.Session) -> wire.Message | None:
+        """Until the controller says go; None when it does not want us."""
+        self._say_what_was_collected(session)
+        while True:
+            message = self._station.channel.receive()
+            if message is None or message["c"] in {"finish", "kill"}:
+                return None
+            if message["c"] == "list":
+                self._station.tell({"e": "ids", "ids": [item.nodeid for item in session.items]})
+            elif message["c"] == "order":
+                known = {item.nodeid: item for item in session.items}
+                session.items[:] = [known[nodeid] for nodeid in message["ids"]]
+                self._say_what_was_collected(session)
+            elif message["c"] == "go":
+                # Not before this is anything sent that an agent must read: it would be lost in our own buffer.
+                self._station.tell({"e": "ready"})
+                return message
+
+    def _say_what_was_collected(self, session: pytest.Session) -> None:
+        devices = [asdict(device) for device in self._fleet.devices]
+        forgiven = session.config.option.continue_on_collection_errors
+        self._station.tell(
+            {
+                "e": "collected",
+                "host": os.uname().nodename,
+                "digest": digest([item.nodeid for item in session.items]),
+                "errors": [] if forgiven else self._errors,
+                "devices": devices,
+                "cpus": len(os.sched_getaffinity(0)),
+                "mode": self._why_not_fork() or "forked",
+                "python": sys.version.split()[0],
+            }
+        )
+
+    def _why_not_fork(self) -> str | None:
+        if self._wish == "auto":
+            return clean.why_not_fork()
+        return "asked for" if self._wish == "spawn" else None
+
+    # ------------------------------------------------------------------ becoming the agent
+
+    def _become_agent(self, session: pytest.Session, go: wire.Message) -> None:
+        tmpdir, links = self._station.start.tmpdir, room.links(os.environ)
+        rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go["rules"])
+        limits = Limits(**go["limits"])
+        if self._why_not_fork():
+            self._replace_this_process(limits, rules)
+        base: Path | None = pytest_inside.base_temp(session.config)
+        Agent(self._station.channel, launch.ForkLauncher(session, base), limits, rules).run()
+
+    def _replace_this_process(self, limits: Limits, rules: Rules) -> None:
+        """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""
+        channel = self._station.channel
+        os.set_inheritable(channel.fileno(), True)
+        params = self._config.invocation_params
+        start: dict[str, Any] = {
+            "control": channel.fileno(),
+            "token": self._station.start.token,
+            "limits": asdict(limits),
+            "rules": asdict(rules),
+            "arguments": [str(argument) for argument in params.args],
+            "directory": str(params.dir),
+        }
+        pytest_inside.stop_capture(self._config)
+        os.environ[AGENT_ENV] = json.dumps(start)
+        os.execv(sys.executable, [sys.executable, "-m", "ondol.fleet.link"])

@@ -1,0 +1,357 @@
+"""Caches that ninja builds in: a directory each, with the plan, ninja's books, objects and a library.
+
+Such a directory is right only beside its sources, headers and compiler, and ninja judges that by times alone. So an
+entry is stored with the SHA-256 of everything that it was made from, and a room gets it only if all of that is the
+same here; then it gets times with which ninja agrees.
+
+    what is given                          the time it gets          why
+    outputs (objects, the library)         newest input's, here      not older than any input; older than any later edit
+    sources that the tool wrote in here    long ago                  rewritten, they are newer than the outputs
+    the lines of ninja's books             now                       when the inputs were known to be the right ones
+
+In the stored form the books have no times, and the log ends with lines that ninja does not know:
+
+    # input <sha256> <path>      read by a command, and ninja knows it
+    # beside <sha256> <path>     read, and ninja does not know it: static libraries, the version of a package
+    # program <sha256> <name>    the compilers
+
+Nothing is packed whose inputs changed after it was built; for files outside that is their ctime, which no `touch` and
+no archive can set back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+import re
+import time
+from collections.abc import Iterator, Mapping
+
+from ondol import words
+from ondol.errors import EntryRefused, EntryUnfit
+from ondol.host import fixed_place
+from ondol.host.identity import Host
+from ondol.light import Record
+from ondol.tools import build_inputs, ninja
+from ondol.tools.api import CacheDir, Found, Refused, Settled, version_of
+from ondol.tools.shapes import host_code, whole_elf
+from ondol.tools.table import Row
+
+Listing = dict[str, os.stat_result]
+Data = bytes | memoryview
+#: The first moment of the year 2000: older than any edit, and not zero, which ninja takes for "is not there".
+LONG_AGO = 946_684_800 * 10**9
+#: What clang writes as an object with -flto.
+_BITCODE = b"BC\xc0\xde"
+_KINDS = ("input", "beside", "program")
+_MOST_INPUTS = 100_000
+
+
+class Origin(Record):
+    """One thing that an entry was made from."""
+
+    kind: str
+    name: str
+    sha256: str
+
+
+class Build(Record):
+    """A finished build, as its files tell."""
+
+    #: All files that belong to it, relative to the cache directory.
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    log: ninja.Log
+    deps: Mapping[str, tuple[str, ...]]
+    origins: tuple[Origin, ...]
+    #: Over the plan, the commands and the contents of every source, inside and outside.
+    digest: str
+
+
+class NinjaBuilt:
+    """A tool that builds with ninja. Subclasses state what is where."""
+
+    row: Row
+    #: Build directories, relative to the cache directory, as an expression; its group `title` names one to people.
+    folders: str
+    #: Sources that the tool writes elsewhere in the cache, if it does.
+    sources: str = ""
+    #: Paths that are neither entries nor worth a word.
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """Where the tool sees its cache, whatever the room is called."""
+        return fixed_place.path(self.row.name)
+
+    # -- what subclasses may sharpen -------------------------------------------------------------------------------
+
+    def check(self, title: str, listing: Listing) -> None:
+        """Raises `EntryRefused` for a build directory that the tool itself was not done with."""
+
+    def other(self, path: str, status: os.stat_result) -> Found | Refused:
+        """A file that belongs to no build."""
+        del status
+        return Refused("unknown", path, f"not a file that {self.row.name} is known to keep")
+
+    # -- from a cache directory to entries -------------------------------------------------------------------------
+
+    def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
+        claimed: set[str] = set()
+        others: dict[str, os.stat_result] = {}
+        built = ""
+        for folder, listing in cache.tree():
+            if built and folder.startswith(built + "/"):
+                continue
+            if isinstance(listing, OSError):
+                yield Refused("unreadable", folder or ".", listing.strerror or str(listing))
+                continue
+            match = re.fullmatch(self.folders, folder)
+            if match:
+                built = folder
+                found = self._unit(cache, host, folder, listing, match["title"])
+                claimed |= set(found.names) if isinstance(found, Found) else set()
+                yield found
+            else:
+                others |= {f"{folder}/{name}" if folder else name: status for name, status in listing.items()}
+        for path, status in others.items():
+            if path not in claimed and not self._is_ignored(path):
+                yield self.other(path, status)
+
+    def _unit(self, cache: CacheDir, host: Host, folder: str, listing: Listing, title: str) -> Found | Refused:
+        try:
+            self.check(title, listing)
+            build = self._read(cache, folder)
+        except EntryRefused as refusal:
+            return Refused(refusal.because or "torn", folder, refusal.what)
+        except OSError as error:
+            return Refused("unreadable", folder, str(error.strerror or error))
+        seconds = max(made.end for made in build.log.made.values()) / 1000
+        return Found(_key(folder, build.digest), host_code(host), "", build.names, title, seconds)
+
+    def _read(self, cache: CacheDir, folder: str) -> Build:
+        """Raises `EntryRefused` unless everything that the plan asks for was made, from what is there now."""
+        plan = _file(cache, folder, ninja.PLAN)
+        edges = ninja.read_plan(plan)
+        log = ninja.read_log(_file(cache, folder, ninja.LOG))
+        deps: ninja.Deps = {}
+        if any(edge.has_deps for edge in edges):
+            deps = ninja.read_deps(_file(cache, folder, ninja.DEPS))
+        places = _Places(cache, self.root, folder)
+        for edge in edges:
+            _check_edge(edge, log, deps, places)
+        made = {output for edge in edges for output in edge.outputs}
+        log = ninja.Log(log.version, {output: log.made[output] for output in made})
+        read = {output: deps[output][1] for edge in edges if edge.has_deps for output in edge.outputs}
+        outputs = tuple(sorted(places.inside(output) for output in made))
+        origins = _origins(edges, places)
+        books = {f"{folder}/{name}" for name in (ninja.PLAN, ninja.LOG, *([ninja.DEPS] if read else []))}
+        digest = _digest(plan, log, origins, {name: places.look(name) for name in places.found - set(outputs)})
+        return Build(tuple(sorted({*books, *places.found})), outputs, log, read, origins, digest)
+
+    # -- path-free and back ----------------------------------------------------------------------------------------
+
+    def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
+        if not data:
+            raise EntryRefused(f"{name} is empty", because="torn")
+        folder, _, base = name.rpartition("/")
+        if base in (ninja.LOG, ninja.DEPS):
+            build = self._read(cache, folder)
+            if _key(folder, build.digest) != found.key:
+                raise EntryRefused(f"{folder} changed while it was read", because="mixed")
+            if base == ninja.DEPS:
+                return ninja.write_deps(build.deps, 0)
+            lines = [f"# {origin.kind}\t{origin.sha256}\t{origin.name}\n" for origin in build.origins]
+            return ninja.write_log(build.log, 0) + "".join(lines).encode("utf-8", "surrogateescape")
+        if name.endswith((".o", ".so")) and not data.startswith(_BITCODE) and not whole_elf(data):
+            raise EntryRefused(f"{name} is cut off", because="torn")
+        return data
+
+    def made_by(self, contents: Mapping[str, bytes]) -> str:
+        del contents
+        return ""
+
+    def attach(self, name: str, data: Data, names: tuple[str, ...], folder: str) -> Data:
+        del names, folder
+        inside = re.match(f"(?:{self.folders})/", name) or re.fullmatch(self.sources, name)
+        if not inside:
+            raise EntryRefused(f"{name!r:.80} is not a file that {self.row.name} keeps", because="outside")
+        return data
+
+    def settle(self, contents: Mapping[str, Data], folder: str) -> Settled:
+        names = tuple(contents)
+        given = {name: self.attach(name, data, names, folder) for name, data in contents.items()}
+        book = next((name for name in names if posixpath.basename(name) == ninja.LOG), None)
+        if book is None:
+            return Settled(given)  # a file that belongs to no build
+        built = posixpath.dirname(book)
+        stored = bytes(given[book])
+        log = ninja.read_log(stored)
+        newest, now = _verify(_read_origins(stored)), time.time_ns()
+        if newest > now:
+            raise EntryUnfit("one of its sources has a time in the future, so that no edit would look newer")
+        given[book] = ninja.write_log(log, now)
+        records = f"{built}/{ninja.DEPS}"
+        if records in given:
+            deps = ninja.read_deps(bytes(given[records]))
+            given[records] = ninja.write_deps({output: inputs for output, (_, inputs) in deps.items()}, now)
+        outputs = {_inside(self.root, built, output) for output in log.made}
+        if not outputs <= set(names):
+            raise EntryRefused(f"{sorted(outputs - set(names))[0]!r:.80} is missing from the entry", because="torn")
+        times = {name: max(newest, LONG_AGO) if name in outputs else LONG_AGO for name in names}
+        return Settled(given, times)
+
+    def folder(self, key: str) -> str:
+        del key
+        return ""
+
+    def slot(self, key: str) -> str:
+        return version_of(key)
+
+    def witness(self, names: tuple[str, ...]) -> str:
+        return next((name for name in names if name.endswith(".so")), names[-1])
+
+    def accepts(self, fingerprint: str, host: Host) -> bool:
+        return fingerprint == host_code(host)
+
+    def _is_ignored(self, path: str) -> bool:
+        return any(re.fullmatch(pattern, path) for pattern in self.ignored)
+
+
+class _Places:
+    """The paths of one build: which are in the cache, and the state of those that are not."""
+
+    def __init__(self, cache: CacheDir, root: str, folder: str) -> None:
+        self._cache, self._root, self._folder = cache, root, folder
+        self._real = os.path.realpath(cache.path)
+        #: Everything in the cache that was asked for.
+        self.found: set[str] = set()
+        self.outside: dict[str, build_inputs.State] = {}
+
+    def inside(self, path: str) -> str:
+        """Relative to the cache directory; empty for a path outside."""
+        place = _inside(self._root, self._folder, path)
+        if not place and f"{os.path.normpath(path)}/".startswith((f"{self._cache.path}/", f"{self._real}/")):
+            raise EntryRefused(f"it names {path}, and not {self._root}", because="outside")
+        return place
+
+    def times(self, path: str) -> tuple[int, int]:
+        """(when it was modified, when its contents last became what they are), as far as each can be told."""
+        place = self.inside(path)
+        if not place:
+            state = self.outside[path] = self.outside.get(path) or _look(path)
+            return state.mtime, state.ctime
+        if os.path.realpath(os.path.join(self._cache.path, place)) != os.path.join(self._real, place):
+            raise EntryRefused(f"{place} is reached through a link", because="outside")
+        status = self._cache.status("", place)
+        if not status.st_size:
+            raise EntryRefused(f"{place} is empty", because="torn")
+        self.found.add(place)
+        # Not its ctime: moving a file into a room is a change of that.
+        return status.st_mtime_ns, status.st_mtime_ns
+
+    def look(self, place: str) -> str:
+        return hashlib.sha256(self._cache.read("", place)).hexdigest()
+
+
+def _check_edge(edge: ninja.Edge, log: ninja.Log, deps: ninja.Deps, places: _Places) -> None:
+    for output in edge.outputs:
+        if not places.inside(output):
+            raise EntryRefused(f"{output} is built outside the cache", because="outside")
+        if output not in log.made or (edge.has_deps and output not in deps):
+            raise EntryRefused(f"{output} was never finished", because="incomplete")
+        try:
+            mtime, _ = places.times(output)
+            inputs = (*edge.inputs, *(deps[output][1] if edge.has_deps else ()))
+            changes = {path: places.times(path) for path in inputs}
+        except OSError as error:
+            raise EntryRefused(str(error), because="incomplete")
+        if edge.has_deps and deps[output][0] < mtime:
+            raise EntryRefused(f"{output} was made again, and ninja did not write it down", because="incomplete")
+        for path, (modified, became) in changes.items():
+            if modified > mtime or max(modified, became) > log.made[output].mtime:
+                raise EntryRefused(f"{path} changed after {output} was made from it", because="mixed")
+
+
+def _origins(edges: list[ninja.Edge], places: _Places) -> tuple[Origin, ...]:
+    commands = build_inputs.needs({edge.command for edge in edges})
+    beside = {path for path in commands.files if not places.inside(path)} - set(places.outside)
+    known = [Origin("input", path, state.sha256) for path, state in places.outside.items()]
+    known += [Origin("beside", path, _look(path).sha256) for path in beside]
+    for program in commands.programs:
+        try:
+            known.append(Origin("program", program, build_inputs.look_for(program).sha256))
+        except OSError as error:
+            raise EntryRefused(f"{error}: nobody could tell whether it is the same elsewhere", because="outside")
+    if any("\n" in origin.name or "\t" in origin.name for origin in known) or len(known) > _MOST_INPUTS:
+        raise EntryRefused("its sources cannot be listed", because="unknown")
+    return tuple(sorted(known))
+
+
+def _look(path: str) -> build_inputs.State:
+    try:
+        return build_inputs.look(path)
+    except OSError as error:
+        raise EntryRefused(f"{path}: {error.strerror or error}", because="incomplete")
+
+
+def _read_origins(data: bytes) -> list[Origin]:
+    origins = []
+    for line in data.decode("utf-8", "surrogateescape").split("\n")[1:]:
+        if line.startswith("# "):
+            kind, _, rest = line[2:].partition("\t")
+            digest, _, name = rest.partition("\t")
+            if kind not in _KINDS or not name or (kind != "program" and not os.path.isabs(name)):
+                raise EntryRefused("its list of sources cannot be read", because="torn")
+            origins.append(Origin(kind, name, digest))
+    if not origins or len(origins) > _MOST_INPUTS:
+        raise EntryRefused("it does not say what it was made from", because="torn")
+    return origins
+
+
+def _verify(origins: list[Origin]) -> int:
+    """The time of the newest source here. Raises `EntryUnfit` unless each has the very contents it had there."""
+    newest = 0
+    for kind, name, sha256 in origins:
+        try:
+            state = build_inputs.look_for(name) if kind == "program" else build_inputs.look(name)
+        except OSError as error:
+            raise EntryUnfit(f"made from {name}, which cannot be read here", because=error.strerror or str(error))
+        if state.sha256 != sha256:
+            raise EntryUnfit(f"made from another {name} than the one here")
+        if kind == "input":
+            newest = max(newest, state.mtime)
+    return newest
+
+
+def _inside(root: str, folder: str, path: str) -> str:
+    if not os.path.isabs(path):
+        place = posixpath.normpath(f"{folder}/{path}")
+        if place.startswith("../"):
+            raise EntryRefused(f"{path} leads out of the cache", because="outside")
+        return place
+    return posixpath.normpath(path)[len(root) + 1 :] if posixpath.normpath(path).startswith(f"{root}/") else ""
+
+
+def _file(cache: CacheDir, folder: str, name: str) -> bytes:
+    try:
+        data = cache.read(folder, name)
+    except FileNotFoundError:
+        raise EntryRefused(f"no {name}: nothing was built, or it was cut off", because="incomplete")
+    if not data:
+        raise EntryRefused(f"{name} is empty", because="torn")
+    return data
+
+
+def _digest(plan: bytes, log: ninja.Log, origins: tuple[Origin, ...], sources: Mapping[str, str]) -> str:
+    commands = sorted((output, made.command) for output, made in log.made.items())
+    everything = repr((plan, log.version, commands, [tuple(origin) for origin in origins], sorted(sources.items())))
+    return hashlib.sha256(everything.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _key(folder: str, digest: str) -> str:
+    name = folder.replace("/", "--")
+    if not words.is_plain_name(name) or len(name) > 160:
+        name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{name}@{digest[:24]}"

@@ -1,0 +1,111 @@
+"""Seed 000: the top of the shared cache is fine, some key directories in it are not, and 21 tests fail in the night."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from doctoring import OTHER, UID, Doctor, give, type_in
+from making import key_of, write_triton_entry
+from people import Program, needs_root
+
+pytestmark = [needs_root, pytest.mark.root]
+
+
+@pytest.fixture(params=[0o777, 0o1777], ids=oct)
+def cache(place: Path, request: pytest.FixtureRequest) -> Path:
+    """The top is open to all; a job that ran as root has left key directories of mode 0755."""
+    cache = place / "triton"
+    cache.mkdir()
+    cache.chmod(request.param)
+    for number in range(3):
+        give(write_triton_entry(cache, number), UID)
+    for number in range(3, 6):
+        write_triton_entry(cache, number).chmod(0o755)
+    return cache
+
+
+def renew(program: Program, cache: Path, number: int) -> subprocess.CompletedProcess[str]:
+    """What Triton does when it writes an entry again: a temporary directory in the key directory."""
+    code = f"import os; os.makedirs({str(cache / key_of(number) / 'tmp.pid_1_x')!r})"
+    return program.run([program.python, "-c", code], uid=UID)
+
+
+def test_root_check_passes_and_the_leaves_fail_the_job(program: Program, cache: Path, doctor: Doctor) -> None:
+    naive = program.run(["sh", "-c", f'test -w "{cache}" && mktemp -p "{cache}"'], uid=UID)
+    assert naive.returncode == 0, "the check that everybody has must pass, or this test shows nothing"
+    os.unlink(naive.stdout.strip())
+    assert "PermissionError" in renew(program, cache, 3).stderr
+
+    said = doctor(cache, uid=UID)
+
+    (finding,) = said.of("owners")
+    assert (said.status, finding["severity"], finding["places"]) == (1, "error", 3)
+    leaves = [str(cache / key_of(number)) for number in (3, 4, 5)]
+    assert finding["where"] == {"path": finding["where"]["path"], "owner": 0, "group": 0, "mode": "0755"}
+    assert finding["where"]["path"] in leaves
+    assert f"uid {UID} cannot create files in" in finding["what"]
+    assert finding["fix"] == f"sudo chown -Rh {UID} {cache}"
+    assert not finding["safe"]
+
+
+def test_printed_command_does_not_cure(program: Program, cache: Path, doctor: Doctor) -> None:
+    (finding,) = doctor(cache, uid=UID).of("owners")
+
+    type_in(finding["fix"])
+
+    said = doctor(cache, uid=UID)
+    assert (said.status, said.json["healthy"], said.of("owners")) == (0, True, [])
+    assert renew(program, cache, 3).returncode == 0
+
+
+def test_words_for_people_miss_the_leaf(program: Program, cache: Path) -> None:
+    done = program.ondol("doctor", str(cache), uid=UID)
+    assert done.returncode == 1
+    assert "ERROR owners: 3 directories of uid 0" in done.stdout
+    assert "(owner 0, group 0, mode 0755), and 2 more" in done.stdout
+    assert f"fix    sudo chown -Rh {UID} {cache}" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_root_sees_nothing_because_root_may_do_everything(cache: Path, doctor: Doctor) -> None:
+    """Asked as root, the fault is another one's: said as a warning, with the same cure."""
+    (finding,) = doctor(cache).of("owners")
+    assert (finding["severity"], finding["places"]) == ("warning", 3)
+    assert f"that uid {UID} uses too" in finding["what"]
+    assert finding["fix"] == f"chown -Rh {UID} {cache}"
+
+
+def test_cure_for_one_user_locks_the_other_out(cache: Path, doctor: Doctor) -> None:
+    """With a third user in the cache, handing everything to one of them is no cure."""
+    give(write_triton_entry(cache, 7), OTHER)
+    (finding, *_) = doctor(cache, uid=UID).of("owners", "error")
+    assert finding["fix"] == f"sudo chmod -R a+rwX {cache}"
+
+    type_in(finding["fix"])
+
+    for uid in (UID, OTHER):
+        assert doctor(cache, "--only", "owners", uid=uid).json["findings"] == []
+
+
+def test_cure_of_a_group_leaves_the_next_entry_closed(program: Program, place: Path, doctor: Doctor) -> None:
+    """Where the top belongs to a group, the cure keeps it the group's, for what is there and for what comes."""
+    cache = place / "triton"
+    cache.mkdir()
+    os.chown(cache, 0, UID)
+    cache.chmod(0o2775)
+    write_triton_entry(cache, 1).chmod(0o755)
+    os.chown(cache / key_of(1), 0, 0)
+    said = doctor(cache, uid=UID)
+    (finding,) = said.of("owners")
+
+    type_in(finding["fix"])
+
+    again = doctor(cache, uid=UID)
+    assert (again.status, json.dumps(again.json["findings"])) == (0, "[]")
+    assert renew(program, cache, 1).returncode == 0
+    assert (cache / key_of(1) / "tmp.pid_1_x").stat().st_gid == UID

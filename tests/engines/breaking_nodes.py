@@ -1,0 +1,47 @@
+"""Sabotages of a run on nodes, as a pytest plugin: `SABOTAGE` names the one that is done to the controller and all
+nodes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ondol.engines import compare, links
+from ondol.fleet import losses, schedule
+from ondol.fleet.agent import Agent
+
+
+def nothing_is_compared() -> None:
+    """Whatever a node collected is taken for what the controller collected."""
+    links.compare.digest = lambda _ids: "same"
+    compare.digest = lambda _ids: "same"
+
+
+def silence_is_golden() -> None:
+    whole = links.Links._overdue
+    links.Links._overdue = lambda self, node, now: "" if node.listens else whole(self, node, now)
+
+
+def what_a_lost_node_ran_is_forgotten() -> None:
+    losses.Losses.supervisor_gone = lambda _self, _slots, _ending: None
+
+
+def gangs_are_spread_over_nodes() -> None:
+    whole = schedule.Scheduler._together
+    schedule.Scheduler._together = lambda self, work, free: whole(self, work, free) or free[: self.works[work].devices]
+    schedule._most_together = lambda devices: len(list(devices))
+
+
+def a_notice_is_not_heard() -> None:
+    links.Links._on_notice = lambda _self, _node, _message: None
+    Agent._on_term = lambda _self, *_: None
+
+
+def waiting_has_no_limit() -> None:
+    links.Links._overdue = lambda _self, _node, _now: ""
+
+
+def pytest_configure() -> None:
+    globals()[os.environ["SABOTAGE"]]()
+    Path(os.environ["SABOTAGED"]).touch()

@@ -1,0 +1,66 @@
+"""What a killed run leaves on a node is ended by the next one; what belongs to somebody who lives is left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ondol import config
+from ondol.host import orphans, process, proctree
+from ondol.host.process import Owner
+from ondol.jobs import node_settings
+
+
+def sleeper(owner: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"], env={**os.environ, orphans.VARIABLE: owner}, start_new_session=True)
+
+
+@pytest.mark.fault
+def test_orphans_of_a_dead_run_live_on_or_those_of_a_living_one_die() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    dead = Owner(gone.pid, process.start_time(gone.pid), process.boot_id(), process.pid_namespace())
+    orphan, kept = sleeper(orphans.tag(dead)), sleeper(orphans.tag(process.myself()))
+    elsewhere = sleeper(orphans.tag(Owner(dead.pid, dead.start, dead.boot, "pid:[1]")))
+    nonsense = sleeper("who knows")
+    everyone = (orphan, kept, elsewhere, nonsense)
+    try:
+        assert orphan.pid not in orphans.sweep(), "its owner still lives"
+        gone.kill()
+        gone.wait()
+        assert orphan.pid in orphans.sweep()
+        assert orphan.wait(timeout=10) == -signal.SIGKILL
+        assert all(proctree.alive(other.pid) for other in (kept, elsewhere, nonsense))
+    finally:
+        gone.stdin.close() if gone.stdin else None
+        for one in everyone:
+            one.kill()
+            one.wait()
+
+
+def test_a_tag_says_something_else_when_it_is_read_back() -> None:
+    me = process.myself()
+    assert orphans.owner_of(orphans.tag(me)) == me
+    assert orphans.owner_of("") is None
+    assert orphans.owner_of("x y z w") is None
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, {"scope": "main", "publish": "on-success"}),
+        (
+            {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/7/merge"},
+            {"scope": "pr-7", "publish": "on-success"},
+        ),
+        ({"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "push"}, {"scope": "main", "publish": "never"}),
+        ({"CI": "true"}, {"scope": "main", "publish": "never"}),
+    ],
+)
+def test_a_node_publishes_what_a_pull_request_compiled_as_if_it_were_merged(env, expected) -> None:
+    """A machine reached by ssh has none of the CI system's variables: it must not decide by their absence."""
+    settings = config.merge({"store": "/s", "quiet": True}, env, {}, "")
+    assert node_settings.for_nodes(settings, env) == {"store": "/s", **expected}

@@ -1,0 +1,49 @@
+"""Each guard of a run on nodes is taken away on purpose, and the test that stands for it turns red."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import breaking_nodes
+import pytest
+import test_nodes
+
+from suites import Suite
+
+pytestmark = pytest.mark.fault
+
+#: What is taken away, and the test that must notice.
+CASES: dict[Callable[[], None], Callable[[Suite], None]] = {
+    breaking_nodes.nothing_is_compared: test_nodes.test_a_shuffled_collection_is_a_different_collection,
+    breaking_nodes.silence_is_golden: test_nodes.test_a_silent_node_is_waited_for,
+    breaking_nodes.what_a_lost_node_ran_is_forgotten: test_nodes.test_a_silent_node_is_waited_for,
+    breaking_nodes.gangs_are_spread_over_nodes: test_nodes.test_an_item_gets_devices_of_two_machines,
+    breaking_nodes.a_notice_is_not_heard: test_nodes.test_a_node_that_is_told_to_go_gets_more_work,
+    breaking_nodes.waiting_has_no_limit: test_nodes.test_a_broker_that_is_given_up_keeps_the_device,
+}
+
+
+@pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
+def test_a_guard_is_gone_and_its_test_stays_green(suite: Suite, sabotage: Callable[[], None]) -> None:
+    done = suite.path / "sabotaged"
+    suite.patience = 12.0
+    suite.variables |= {
+        "SABOTAGE": sabotage.__name__,
+        "SABOTAGED": str(done),
+        "PYTEST_PLUGINS": "ondol.pytest_plugin,breaking_nodes",
+        "PYTHONPATH": os.pathsep.join(
+            [str(suite.path), os.path.dirname(breaking_nodes.__file__), os.environ.get("PYTHONPATH", "")]
+        ),
+    }
+    suite.longest_wait = 12.0
+    try:
+        with pytest.raises((AssertionError, subprocess.TimeoutExpired, KeyError, ValueError)):
+            CASES[sabotage](suite)
+    finally:
+        suite.end()
+        for pid in suite.survivors():
+            os.kill(pid, signal.SIGKILL)
+    assert done.exists(), "nothing was broken: the test is red for another reason"

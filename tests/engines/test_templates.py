@@ -1,0 +1,164 @@
+"""From a template to the words of a command: what a shell on the way does to them must not change them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ondol.engines import choose, compare, template
+from ondol.engines.choose import Wish
+from ondol.engines.slurm import SlurmEngine, parse_left
+from ondol.errors import UsageError
+from ondol.fleet.lines import LineDecoder, encode
+
+AGENT = ["/opt/my python/bin/python3", "-m", "ondol", "node"]
+SHOW = [sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))"]
+
+
+def filled(text: str, agent: list[str] = AGENT, **values: str) -> list[str]:
+    return template.fill(template.split(text), agent, ["--gpus", "all"], values)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ssh h {agent}", ["ssh", "h", *AGENT]),
+        ("{agent}", AGENT),
+        ('ssh h "exec {agent}"', ["ssh", "h", f"exec {shlex.join(AGENT)}"]),
+        ("sh -c '{agent}'", ["sh", "-c", shlex.join(AGENT)]),
+        ("sh -c ' {agent} '", ["sh", "-c", f" {shlex.join(AGENT)} "]),
+        ("run --cmd={agent} x", ["run", f"--cmd={shlex.join(AGENT)}", "x"]),
+        ("docker run {gpus} {agent}", ["docker", "run", "--gpus", "all", *AGENT]),
+        ("x '{{.Names}}' {agent}", ["x", "{{.Names}}", *AGENT]),
+        ("on {node} --device={device} {agent}", ["on", "n1", "--device=3", *AGENT]),
+    ],
+)
+def test_words_are_split_or_joined_where_the_template_did_not_say_so(text: str, expected: list[str]) -> None:
+    assert filled(text, node="n1", device="3") == expected
+
+
+@given(
+    st.lists(st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), min_size=1), min_size=1)
+)
+def test_a_shell_on_the_way_sees_other_words(words: list[str]) -> None:
+    """Whatever the words are, `sh -c` splits them as they were."""
+    command = filled("sh -c 'exec {agent}'", words)
+    assert shlex.split(command[2]) == ["exec", *words]
+
+
+def test_a_real_shell_sees_other_words() -> None:
+    hard = ["a b", "it's", '"', "$HOME", "`id`", "\\", "*", "", "ü", "new\nline"]
+    done = subprocess.run(filled("sh -c 'exec {agent}'", [*SHOW, *hard]), capture_output=True, text=True, check=True)
+    import json
+
+    assert json.loads(done.stdout) == hard
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (Wish(launch="ssh h"), "does not say where the node program is started"),
+        (Wish(launch="ssh 'h {agent}"), "cannot be split"),
+        (Wish(launch="ssh {host} {agent}"), "there is no {host}"),
+        (Wish(launch="ssh {node} {agent}"), "the template has {node}"),
+        (Wish(launch="ssh {node} {agent}", nodes="a,a"), "named twice"),
+        (Wish(launch="ssh {node} {agent}", nodes="a/b"), "cannot be the name"),
+        (Wish(launch="x {device} {agent}", nodes="a", devices="cpu:2"), "one node per device"),
+        (Wish(launch="x {agent}", engine="slurm"), "choose one"),
+        (Wish(engine="dokcer:x"), "there is no engine 'dokcer'"),
+        (Wish(engine="docker"), "needs a target"),
+        (Wish(engine="slurm:x"), "nothing after a colon"),
+        (Wish(slurm="-N2"), "needs --engine slurm"),
+    ],
+)
+def test_what_cannot_be_meant_is_guessed(wish: Wish, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose.choose(wish, {})
+    assert said in str(caught.value) + caught.value.hint
+
+
+def test_a_program_that_is_not_there_is_started() -> None:
+    engine = choose.choose(Wish(launch="no-such-program {agent}"), {})
+    assert engine is not None
+    with pytest.raises(UsageError, match="no program 'no-such-program'"):
+        engine.open()
+    with pytest.raises(UsageError, match="no srun on PATH"):
+        SlurmEngine(AGENT, {"PATH": "/nowhere"}).open()
+
+
+def test_presets_are_templates_like_any_other() -> None:
+    for name, preset in template.PRESETS.items():
+        engine = choose.choose(Wish(engine=f"{name}:one", directory="/w", devices="0-1"), {})
+        assert isinstance(engine, template.TemplateEngine)
+        engine._words = template.split(preset.template)
+        (node,) = engine.nodes()
+        command = engine.command(node)
+        assert command[0] == name
+        assert not [word for word in command if "{" in word or "\0" in word], command
+    docker = choose.choose(Wish(engine="docker:i", directory="/w", devices="cpu:2"), {})
+    assert isinstance(docker, template.TemplateEngine)
+    docker._words = template.split(docker.template)
+    assert "--gpus" not in docker.command("node1")
+    assert docker.command("node1")[-4:] == ["python3", "-m", "ondol", "node"]
+
+
+def test_one_node_per_device_where_the_template_names_one() -> None:
+    engine = choose.choose(Wish(launch="broker --device={device} {agent}", devices="sim:2"), {})
+    assert engine is not None
+    assert engine.nodes() == ["device0", "device1"]
+
+
+def test_a_site_that_unsets_slurms_variables_breaks_the_steps() -> None:
+    """And one that sets more than it should shapes them."""
+    env = {"PATH": "/", "SLURM_CONF": "/c", "SLURM_TMPDIR": "/t", "SLURM_CPU_BIND": "x", "SRUN_CPUS_PER_TASK": "1"}
+    engine = SlurmEngine(AGENT, env, step="--container-image=a#b")
+    engine.job = "7"
+    assert engine.environment() == {"PATH": "/", "SLURM_CONF": "/c", "SLURM_TMPDIR": "/t"}
+    command = engine.command("n2")
+    assert "--jobid=7" in command
+    assert command[-5:] == ["--container-image=a#b", *AGENT]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("3:04", 184),
+        ("1:00:00", 3600),
+        ("2-00:00:10", 172810),
+        ("45", 45),
+        ("UNLIMITED", None),
+        ("", None),
+        ("x-1", None),
+    ],
+)
+def test_slurms_time_is_misread(text: str, seconds: float | None) -> None:
+    assert parse_left(text) == seconds
+
+
+def test_the_first_difference_is_not_the_first() -> None:
+    assert "item 2: x there, b here" in compare.first_difference(["a", "b", "c"], ["a", "x", "c"])
+    assert "it collected 1 items, the controller 2" in compare.first_difference(["a", "b"], ["a"])
+    assert "item 2: b only here" in compare.first_difference(["a", "b"], ["a"])
+    assert "item 2: b only there" in compare.first_difference(["a"], ["a", "b"])
+    assert compare.only_order_differs(["a", "b"], ["b", "a"])
+    assert not compare.only_order_differs(["a", "a"], ["a", "a"])
+    assert compare.digest(["a", "b"]) != compare.digest(["b", "a"])
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
+def test_noise_between_lines_loses_a_message(noise: list[bytes], size: int) -> None:
+    """A login message, a print without a newline, a carrier that cuts anywhere."""
+    stream = bytearray()
+    for number, junk in enumerate(noise):
+        stream += junk.replace(b"\n", b"").replace(b"t0k", b"") + encode("t0k", {"e": "x", "n": number, "s": "ü\n"})
+    stream += b"t0k 00000000 {}\n" + encode("t0k", {"e": "last"})
+    decoder = LineDecoder("t0k")
+    found = [m for i in range(0, len(stream), size) for m in decoder.feed(bytes(stream[i : i + size]))]
+    assert [m["n"] for m in found[:-1]] == list(range(len(noise)))
+    assert found[-1] == {"e": "last"}
+    assert decoder.garbage >= len(b"t0k 00000000 {}\n")

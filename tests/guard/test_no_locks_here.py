@@ -1,0 +1,216 @@
+"""File systems without locks, or with broken ones: the next kind is taken; at the end of them the command runs unlocked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from faults.test_strace import strace
+from guarding import Inside
+from ondol.heal import lock_parts
+from ondol.heal.lock_parts import FilePart
+from ondol.heal.place import Place, Unusable, candidates, identify, open_place
+from ondol.host import locks
+from people import ROOT, Program, needs_root
+
+__all__ = ["strace"]
+
+#: What NFS, Lustre and FUSE have answered; 524 has no name outside the kernel.
+ERRORS = ("524", "ENOSYS", "ENOLCK", "EBADF", "EOPNOTSUPP", "ESTALE", "EINVAL", "EIO")
+LIMIT = 60
+
+
+def without(number: str, kinds: str, cache: Path, *options: str) -> list[str]:
+    program = [sys.executable, str(ROOT / "tests" / "programs" / "no_locks.py"), number, kinds]
+    return [*program, "guard", "--cache", str(cache), *options, "--"]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("error", ERRORS)
+def test_flock_that_fails_stops_the_command(strace: str, program: Program, tmp_path: Path, error: str) -> None:
+    """C04, C20 to C22: the kernel itself refuses; fcntl on a file beside the cache is taken, and the status is the command's."""
+    report = tmp_path / "report"
+    inject = [strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e", f"inject=flock:error={error}"]
+    guard = [program.python, "-m", "ondol", "guard", "--cache", str(tmp_path / "cache"), "--json", str(report), "--"]
+
+    done = subprocess.run(
+        [*inject, *guard, "sh", "-c", "exit 3"], env=program.env(), capture_output=True, text=True, timeout=LIMIT, check=False
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+    lock = json.loads(report.read_text())["lock"]
+    assert lock["standing"] == f"fcntl on {tmp_path}/.cache.ondol-lock"
+    assert len(lock["passed"]) == 1
+    assert lock["passed"][0].startswith(f"flock on {tmp_path}/cache: ")
+
+
+@pytest.mark.parametrize("kinds", ["flock", "flock,fcntl"])
+@pytest.mark.parametrize("error", ERRORS)
+def test_two_at_once_without_locks(program: Program, tmp_path: Path, kinds: str, error: str) -> None:
+    """With fcntl, and without that with a lease, they still take turns."""
+    command = without(error, kinds, tmp_path / "cache")
+    with Inside(command, env=program.env()) as first:
+        first.entered()
+        with Inside(command, env=program.env()) as second:
+            assert "held by pid" in second.waits()
+            first.leave()
+            second.entered().leave()
+
+
+@pytest.mark.fault
+def test_killed_holder_of_a_lease_keeps_it(program: Program, tmp_path: Path) -> None:
+    command = without("524", "flock,fcntl", tmp_path / "cache")
+    with Inside(command, env=program.env()) as first:
+        first.entered()
+        with Inside(command, env=program.env()) as second:
+            second.waits()
+            first.process.kill()
+            second.entered().leave()
+
+
+@needs_root
+@pytest.mark.root
+def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> None:
+    """Nothing can be locked and nothing can be created: said once, with the reasons, and not the command's failure."""
+    cache = public / "nothing-works"
+    cache.mkdir()
+    arguments = ["524", "flock,fcntl", "guard", "--cache", str(cache), "--"]
+    script = (
+        "import os,sys; os.mkdir = os.open = lambda *a, **k: (_ for _ in ()).throw(OSError(13, 'Permission denied'))"
+    )
+    program_text = (
+        (ROOT / "tests" / "programs" / "no_locks.py").read_text().replace("sys.exit(main", script + "\nsys.exit(main")
+    )
+    (public / "no_locks_at_all.py").write_text(program_text)
+
+    done = program.run([program.python, str(public / "no_locks_at_all.py"), *arguments, "sh", "-c", "exit 7"], uid=1500)
+
+    assert done.returncode == 7
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        f"ondol: warning: no lock can be had for {cache}: flock on {cache}: Permission denied; beside the cache"
+    )
+    assert line.endswith("; going on without")
+
+
+def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead lock daemon holds whoever asks, in the kernel, for ever; on a network file system somebody else asks."""
+    monkeypatch.setattr(lock_parts, "ANSWER", 0.3)
+    monkeypatch.setattr(locks, "WAYS", (("flock", lambda _fd, _shared: bool(time.sleep(3600))),))
+    part = FilePart(Place(str(tmp_path / "lock"), "here", True), distant=True)
+    with pytest.raises(locks.NoLocks, match=r"no answer within 0\.3 seconds"):
+        part.attempt(False)
+    part.release()
+
+
+@pytest.mark.parametrize("number", range(len(locks.WAYS)))
+def test_lock_that_a_child_took_for_us_is_not_ours(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On network file systems a child asks, and ends: what it got must stay."""
+    monkeypatch.setattr(locks, "WAYS", locks.WAYS[number : number + 1])
+    place = Place(str(tmp_path / "lock"), "here", True)
+    one, other = FilePart(place, distant=True), FilePart(place, distant=True)
+    assert one.attempt(False)
+    assert not other.attempt(False)
+    one.release()
+    limit = time.monotonic() + LIMIT
+    while not other.attempt(False):  # the child that asked last may still be ending, with all our files open
+        assert time.monotonic() < limit
+    other.release()
+
+
+def test_lock_file_that_is_cleaned_away_is_locked_by_two(tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "lock"), "here", True)
+    first, second = FilePart(place, distant=False), FilePart(place, distant=False)
+    assert first.attempt(False)
+    assert not second.attempt(False)
+    os.unlink(place.path)  # `uv cache prune` removes what it does not know
+    first.release()
+    third = FilePart(place, distant=False)
+    assert third.attempt(False)
+    assert not second.attempt(False)
+    third.release()
+    assert second.attempt(False)
+    second.release()
+
+
+def _planted(tmp_path: Path, what: str) -> Place:
+    place = Place(str(tmp_path / "lock"), "here", True)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    if what == "link":
+        os.symlink(precious, place.path)
+    elif what == "dangling link":
+        os.symlink(tmp_path / "nowhere", place.path)
+    elif what == "hard link":
+        os.link(precious, place.path)
+    elif what == "fifo":
+        os.mkfifo(place.path)
+    else:
+        os.mkdir(place.path)
+    return place
+
+
+@pytest.mark.parametrize("what", ["link", "dangling link", "hard link", "fifo", "directory"])
+def test_something_planted_under_the_locks_name_is_written_to(tmp_path: Path, what: str) -> None:
+    with pytest.raises(Unusable):
+        open_place(_planted(tmp_path, what))
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("what", ["directory of another user", "link", "open to all"])
+def test_private_directory_that_somebody_else_made_is_used(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "ondol-0"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if what == "link":
+        folder.symlink_to(elsewhere)
+    else:
+        folder.mkdir()
+        os.chown(folder, 1500 if what != "open to all" else 0, 0)
+        folder.chmod(0o777 if what == "open to all" else 0o700)
+    with pytest.raises(Unusable):
+        open_place(Place(str(folder / "lock"), "a private directory", False, made=True))
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_candidates_and_their_order(tmp_path: Path) -> None:
+    cache = tmp_path / "uv"
+    cache.mkdir()
+    env = {"XDG_RUNTIME_DIR": "/run/user/1000", "TMPDIR": "/anywhere", "HOME": "/home/somebody"}
+    found = candidates(str(cache), identify(str(cache)), env)
+    name = f"ondol-{cache.stat().st_dev:x}-{cache.stat().st_ino:x}.lock"
+    assert [place.path for place in found] == [
+        str(tmp_path / ".uv.ondol-lock"),
+        str(cache / ".ondol-lock"),
+        f"/run/user/1000/{name}",
+        f"/tmp/ondol-{os.geteuid()}/{name}",
+        f"/var/tmp/ondol-{os.geteuid()}/{name}",
+    ]
+    assert [place.path for place in candidates(str(cache), identify(str(cache)), {"XDG_RUNTIME_DIR": "here"})][2:3] == [
+        f"/tmp/ondol-{os.geteuid()}/{name}"
+    ]
+
+
+def test_mount_point_has_its_lock_beside_it(tmp_path: Path) -> None:
+    """What lies beside a volume is another thing in every container."""
+    found = candidates("/proc", identify("/proc"), {})
+    assert found[0].path == "/proc/.ondol-lock"
+
+
+def test_cache_that_cannot_be_made_stops_the_command(program: Program, tmp_path: Path) -> None:
+    """Its path leads through a file: the tool will say so, better than we could."""
+    (tmp_path / "file").write_text("")
+    done = program.ondol("guard", "--cache", str(tmp_path / "file" / "cache"), "-v", "--", "sh", "-c", "exit 4")
+    assert done.returncode == 4
+    assert identify(str(tmp_path / "file" / "a" / "b")).below == "a/b"

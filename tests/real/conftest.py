@@ -1,0 +1,7 @@
+"""Real tools share the fixtures of `warming`."""
+
+from __future__ import annotations
+
+from real.warming import tools
+
+__all__ = ["tools"]

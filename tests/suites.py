@@ -1,0 +1,203 @@
+"""A pytest suite in a directory of its own, run for real in a process of its own, by plain pytest or by Ondol."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ondol.report.run_record import RunRecord, load
+
+RECORDER = """
+import json, os
+
+class Recorder:
+    def __init__(self):
+        self.pid = os.getpid()
+        self.seen = []
+
+    def pytest_runtest_logreport(self, report):
+        if os.getpid() == self.pid:
+            kind = "xfail" if hasattr(report, "wasxfail") else ""
+            self.seen.append([report.nodeid, report.when, report.outcome, kind])
+
+    def pytest_warning_recorded(self, warning_message, when, nodeid):
+        if os.getpid() == self.pid and when == "runtest":
+            self.seen.append([nodeid, "warning", str(warning_message.message), warning_message.category.__name__])
+
+    def pytest_sessionfinish(self, session, exitstatus):
+        if os.getpid() == self.pid:
+            with open(os.environ["RECORD"], "w") as file:
+                json.dump({"seen": self.seen, "status": int(exitstatus)}, file)
+
+def pytest_configure(config):
+    config.pluginmanager.register(Recorder())
+"""
+
+
+@dataclass
+class Result:
+    """One run of a suite."""
+
+    status: int
+    output: str
+    seen: list[list[str]] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    journal: Path | None = None
+
+    @property
+    def outcomes(self) -> list[tuple[str, ...]]:
+        """Every report of every item, in an order that does not depend on who ran it."""
+        return sorted(tuple(entry) for entry in self.seen)
+
+    @property
+    def selected(self) -> list[str]:
+        """The items that were reported on, in the order of their first report."""
+        return list(dict.fromkeys(entry[0] for entry in self.seen))
+
+    @property
+    def summary(self) -> str:
+        """The counts of pytest's last line."""
+        last = [line for line in self.output.splitlines() if re.search(r" in [\d.]+s", line)][-1]
+        return re.sub(r" in [\d.]+s.*", "", last).strip("= ")
+
+    @property
+    def record(self) -> RunRecord:
+        assert self.journal is not None
+        return load(self.journal)
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """Name of the test → verdict."""
+        return {item.nodeid.split("::", 1)[-1]: item.verdict for item in self.record.items}
+
+
+class Suite:
+    """Files, and ways to run them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tag = uuid.uuid4().hex
+        self.log = path / "log"
+        #: Seconds after which a run is taken to hang.
+        self.patience = 120.0
+        self.longest_wait = float("inf")
+        self._started: list[subprocess.Popen[str]] = []
+        #: Variables for every run.
+        self.variables: dict[str, str] = {}
+        (path / "recorder.py").write_text(RECORDER)
+        (path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
+
+    def write(self, **files: str) -> Suite:
+        """`name="text"` makes name.py; double underscores make folders."""
+        for name, text in files.items():
+            path = self.path / (name.replace("__", "/") + ".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text))
+        return self
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "LOG": str(self.log),
+            "RECORD": str(self.path / "record.json"),
+            "ONDOL_TEST_TAG": self.tag,
+            "PYTHONPATH": os.pathsep.join([str(self.path), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **self.variables,
+            **extra,
+        }
+
+    def start(self, command: list[str], **kwargs: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            **kwargs,  # type: ignore[call-overload]
+        )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Whatever still runs after a run that was given up ends now: it may hold our pipes open."""
+        if any(process.poll() is None for process in self._started):
+            for pid in self.survivors():
+                os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
+            if process.stdout:
+                process.stdout.close()
+        self._started.clear()
+
+    def _run(self, command: list[str], journal: Path | None) -> Result:
+        self.log.write_text("")
+        record = self.path / "record.json"
+        record.unlink(missing_ok=True)
+        process = self.start(command)
+        try:
+            output, _ = process.communicate(timeout=self.patience)
+        finally:
+            self.end()
+        seen = json.loads(record.read_text())["seen"] if record.exists() else []
+        return Result(process.returncode, output, seen, self.log.read_text().splitlines(), journal)
+
+    def plain(self, *arguments: str) -> Result:
+        return self._run([sys.executable, "-m", "pytest", "-p", "recorder", *arguments], None)
+
+    def pytest(self, *arguments: str, devices: str = "cpu:1") -> Result:
+        """The plugin alone: `pytest --ondol-devices …`."""
+        journal = self.path / f"journal-{uuid.uuid4().hex}.jsonl"
+        command = [sys.executable, "-m", "pytest", "-p", "recorder", f"--ondol-devices={devices}"]
+        return self._run([*command, f"--ondol-journal={journal}", "--ondol-native-stacks=0", *arguments], journal)
+
+    def ondol(self, *arguments: str, devices: str = "cpu:2") -> Result:
+        """The front: `ondol test …`."""
+        journal = self.path / f"journal-{uuid.uuid4().hex}.jsonl"
+        command = [sys.executable, "-m", "ondol", "test", "-p", "recorder", f"--devices={devices}"]
+        return self._run([*command, f"--journal={journal}", "--native-stacks=0", *arguments], journal)
+
+    def wait_for(self, condition: Callable[[], object], seconds: float = 30.0) -> bool:
+        """Until it holds; False when it did not."""
+        deadline = time.monotonic() + min(seconds, self.longest_wait)
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            select.select([], [], [], 0.02)
+        return True
+
+    def survivors(self) -> list[int]:
+        """Processes of any run of this suite that are still alive: they carry its tag in their environment."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                environment = Path(f"/proc/{entry}/environ").read_bytes()
+                state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if self.tag.encode() in environment and state != "Z":
+                found.append(int(entry))
+        return found
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    return Suite(tmp_path)
