@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench clean
+.PHONY: help demo test check unit bench dist clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -31,6 +31,9 @@ unit: $(VENV)/.dev    ## the fast tests only
 
 bench: $(VENV)/.dev   ## measure the speed claims of docs/benchmarks.md, side by side with their peers
 	$(BIN)/python -m bench
+
+dist: | $(VENV)/bin/python   ## Ondol as one file, dist/ondol.pyz, for machines without pip or network
+	$(BIN)/python packaging/one_file.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -58,4 +61,4 @@ $(BESIDE): | $(VENV)/bin/python
 	@touch $@
 
 clean:           ## forget everything that was built or installed here
-	rm -rf $(VENV) .build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .build dist .pytest_cache .mypy_cache .ruff_cache

@@ -50,6 +50,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("scope", "name", "auto", "trust namespace to publish into; `main` and this one are read", "NAME"),
     Option("publish", "choice", "auto", "when to publish what is new", "", ("never", "on-success", "auto")),
     Option("room-dir", "text", "", "where to make the private room (default: node-local temporary space)", "DIR"),
+    Option(
+        "share", "text", "auto", "one room for the ranks of a job step on a node: auto (srun), off, or a name", "KEY"
+    ),
     Option("keep-room", "flag", False, "leave the room behind and say where it is"),
     Option("strict", "flag", False, "fail (status 123) if there was any cache trouble"),
     Option("require-warm", "flag", False, "fail (status 122), with the list, if anything new was compiled"),
@@ -96,6 +99,7 @@ class Settings:
     scope: str
     publish: str
     room_dir: str
+    share: str
     keep_room: bool
     strict: bool
     require_warm: bool

@@ -9,6 +9,9 @@ from ondol import exitcodes
 #: name → (module, one line for the overview). Modules are imported when their command is used.
 COMMANDS = {
     "run": ("ondol.cli.run", "run a command with private, pre-filled compile caches"),
+    "open": ("ondol.cli.open", "open a room for a job that runs in a container, or over several CI steps"),
+    "close": ("ondol.cli.close", "harvest such a room, publish what is new, remove it"),
+    "gc": ("ondol.cli.gc", "remove rooms that nobody closed, and say what only others can remove"),
     "test": ("ondol.cli.test", "run a pytest suite on warm, supervised workers, one or more per device"),
     "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown"),
     "guard": (

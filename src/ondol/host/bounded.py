@@ -107,7 +107,10 @@ def describe(error: Exception) -> str:
 
 
 def _let_go_of_standard_streams() -> None:
-    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        null = os.open(os.devnull, os.O_RDWR)
+    except OSError:  # a bare chroot without /dev
+        null = os.memfd_create("null")
     for fd in (0, 1, 2):
         os.dup2(null, fd)
 

@@ -73,9 +73,9 @@ def read_regular(name: str, limit: int, dir_fd: int | None = None) -> tuple[byte
         os.close(fd)
 
 
-def pieces_of(name: str) -> Iterator[bytes]:
+def pieces_of(name: str, dir_fd: int | None = None) -> Iterator[bytes]:
     """A plain file of any size, piece by piece."""
-    fd = os.open(name, READ)
+    fd = os.open(name, READ, dir_fd=dir_fd)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotRegular(errno.EINVAL, "not a regular file", name)
@@ -176,38 +176,126 @@ def list_names(fd: int) -> list[str]:
     return sorted(os.listdir(fd))
 
 
+def open_below(parent: int, path: str) -> int:
+    """Open a directory some levels below an open one; a symbolic link on the way is refused, wherever it leads."""
+    names = path.split("/") if path else []
+    if not {"", ".", ".."}.isdisjoint(names):
+        raise NotRegular(errno.EINVAL, "not a plain relative path", path)
+    here = os.dup(parent)
+    for name in names:
+        try:
+            below = open_dir(name, here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
+#: Directories that are open at once while a tree is removed; deeper ones are first brought up, in so many rounds.
+_MAX_OPEN = 64
+_MAX_ROUNDS = 2000
+
+
 def remove_tree(path: str) -> bool:
     """Remove a directory tree that we own, also one with unwritable directories in it. True if it is gone.
 
-    Never follows a link and never raises: leftovers are somebody else's files, and the caller says so.
+    Never follows a link and never raises: leftovers are somebody else's files, and the caller says so. Others may be
+    at work in the tree, and may wish us ill: every step is relative to an open directory, so that a directory
+    swapped for a link leads nowhere, and a tree deeper than any path or stack can hold is taken apart all the same.
     """
-    _unlock(path)
+    above, name = os.path.split(os.path.abspath(path))
     try:
-        with os.scandir(path) as entries:
-            found = list(entries)
-    except FileNotFoundError:
-        return True
+        parent = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # which we need not be able to read
     except OSError:
-        return False
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-        else:
-            unlink_quietly(entry.path)
+        return not os.path.lexists(path)
     try:
-        os.rmdir(path)
-    except FileNotFoundError:
+        _Removal(parent, name).run()
+        return not _is_there(name, parent)
+    finally:
+        close_quietly(parent)
+
+
+class _Removal:
+    def __init__(self, parent: int, name: str) -> None:
+        self._parent = parent
+        self._name = name
+        #: Descriptor of the tree's top, into which deep directories are moved.
+        self._top = -1
+        self._moved = False
+
+    def run(self) -> None:
+        # Bounded: somebody who digs while we remove must not keep us here for ever.
+        for _ in range(_MAX_ROUNDS):
+            self._moved = False
+            if not self._empty(self._parent, self._name, 0) or not self._moved:
+                break  # else what was brought up is emptied in the next round
+        _rmdir_quietly(self._name, self._parent)
+
+    def _empty(self, parent: int, name: str, depth: int) -> bool:
+        """Remove what is in a directory, as far as we may; False if it could not even be opened."""
+        try:
+            here = _open_unlocked(name, parent)
+        except OSError:
+            return False
+        if depth == 0:
+            self._top = here
+        try:
+            for below in os.listdir(here):
+                if not unlink_quietly(below, dir_fd=here):
+                    self._remove_folder(here, below, depth + 1)
+        except OSError:
+            return False
+        finally:
+            close_quietly(here)
         return True
+
+    def _remove_folder(self, here: int, name: str, depth: int) -> None:
+        if depth < _MAX_OPEN:
+            self._empty(here, name, depth)
+            _rmdir_quietly(name, here)
+            return
+        try:
+            # Moving a directory changes it (its `..`): it must be ours to write.
+            close_quietly(_open_unlocked(name, here))
+            os.rename(name, random_name(), src_dir_fd=here, dst_dir_fd=self._top)
+            self._moved = True
+        except OSError:
+            return
+
+
+def _open_unlocked(name: str, parent: int) -> int:
+    """Open a directory, after giving ourselves back rights on it that a job took away (as Go's module cache does)."""
+    try:
+        fd = open_dir(name, parent)
+    except PermissionError:
+        # Not readable: a descriptor that only names it can still be asked whose it is, and no link is followed.
+        named = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            os.chmod(f"/proc/self/fd/{named}", 0o700)
+        finally:
+            close_quietly(named)
+        fd = open_dir(name, parent)
+    try:
+        status = os.fstat(fd)
+        if status.st_mode & 0o700 != 0o700:
+            os.fchmod(fd, 0o700)
     except OSError:
+        pass  # somebody else's: what can be removed in it is removed
+    return fd
+
+
+def _is_there(name: str, parent: int) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
     return True
 
 
-def _unlock(path: str) -> None:
-    """Give ourselves back the rights on a directory of ours that a job took away (as Go's module cache does)."""
+def _rmdir_quietly(name: str, parent: int) -> None:
     try:
-        status = os.lstat(path)
-        if stat.S_ISDIR(status.st_mode) and status.st_mode & 0o700 != 0o700:
-            os.chmod(path, 0o700)
+        os.rmdir(name, dir_fd=parent)
     except OSError:
         return

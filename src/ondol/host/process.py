@@ -87,6 +87,15 @@ def certainly_dead(owner: Owner) -> bool:
 
 def mentions_in_environment(needle: str) -> bool:
     """Whether any process that we may look at was started with this text in its environment."""
+    return _any_process_has("environ", needle)
+
+
+def mentions_in_mounts(needle: str) -> bool:
+    """Whether any process has a mount with this text in its source or place: a container that stands in a room."""
+    return _any_process_has("mountinfo", needle)
+
+
+def _any_process_has(file: str, needle: str) -> bool:
     wanted = needle.encode()
     try:
         pids = [name for name in os.listdir("/proc") if name.isdigit()]
@@ -96,8 +105,8 @@ def mentions_in_environment(needle: str) -> bool:
         if int(pid) == os.getpid():
             continue
         try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if wanted in file.read():
+            with open(f"/proc/{pid}/{file}", "rb") as opened:
+                if wanted in opened.read():
                     return True
         except OSError:
             continue

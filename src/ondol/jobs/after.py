@@ -1,4 +1,4 @@
-"""After the command: what of the fill was used, what is new, and whether and how the new is published."""
+"""After the command: what of the fill was used, what is new, whether and how the new is published, and leaving."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from functools import partial
 
+from ondol import exitcodes
 from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs.context import Context
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def conclude(job: Context) -> None:
-    decision = job.may_publish(job.report.status)
+    status = job.report.status
+    if job.shared:
+        from ondol.jobs import sharing
+
+        status = sharing.leave(job, status) or status
+    decision = job.may_publish(status)
     job.report.may_publish = decision.publish
     job.report.publish_decision = decision.because
     if job.room is None:
@@ -34,7 +40,7 @@ def conclude(job: Context) -> None:
     for tool in job.managed:
         new[tool.name], used[tool.name] = _look(job, tool)
     for tool in job.cold:
-        if not _is_empty(job.cache(tool).path):
+        if not job.cache(tool).is_empty():
             # What it was cannot be told here; that it was not warm can.
             job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
@@ -45,11 +51,11 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
     """(new, used); nothing is published here."""
     filled = job.filled.get(tool.name, [])
     cache = job.cache(tool)
-    if not filled and _is_empty(cache.path):
+    if not filled and cache.is_empty():
         return [], []
     from ondol.room import harvest
 
-    used = harvest.usage(filled, keeps_atime=job.open_room().keeps_atime)
+    used = harvest.usage(cache, filled, keeps_atime=job.open_room().keeps_atime)
     new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
     new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
     job.report.update(
@@ -67,13 +73,6 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
             f"{tool.name} or compiler version than the store's"
         )
     return new.found, used.used
-
-
-def _is_empty(directory: str) -> bool:
-    try:
-        return not os.listdir(directory)
-    except OSError:
-        return True  # the command removed it
 
 
 def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]]) -> None:
@@ -136,3 +135,35 @@ def _take(job: Context, name: str, outcome: Outcome) -> None:
     if outcome.trouble:
         what, because, hint = outcome.trouble
         job.report.warn(f"not everything was published: {OndolError(what, because=because, hint=hint).line()}")
+
+
+def final_status(job: Context) -> int:
+    """The command's own, unless the user asked for another answer."""
+    settings, report = job.settings, job.report
+    if report.status == 0 and settings.require_warm and report.compiled():
+        return exitcodes.NOT_WARM
+    if report.status == 0 and settings.strict and report.warnings:
+        return exitcodes.STRICT
+    return report.status
+
+
+def leave(job: Context) -> None:
+    """The room goes, or stays if that was asked for. Nothing in it can keep us."""
+    if job.shared:  # we were stopped before all was done
+        from ondol.jobs import sharing
+
+        sharing.leave(job, job.report.status or exitcodes.INTERNAL)
+    room = job.room
+    if room is None:
+        return
+    if not job.settings.keep_room:
+        if not room.close():
+            job.report.remarks.append(
+                f"the room {room.path} holds files that could not be removed: ondol gc tells whose"
+            )
+        return
+    job.report.room_kept = True
+    try:
+        room.keep()
+    except OSError as error:
+        job.report.warn(f"the room {room.path} may be swept by a later job: {error.strerror or error}")

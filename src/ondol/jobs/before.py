@@ -13,7 +13,7 @@ from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity
 from ondol.jobs.context import Context
 from ondol.light import Any
-from ondol.room import choose, room
+from ondol.room import choose, room, share
 from ondol.tools import registry, table
 from ondol.tools.table import Row
 from ondol.trust import policy
@@ -25,14 +25,30 @@ _NOT_TUNED = "autotuning results are neither taken nor given: a job with --froze
 
 def prepare(job: Context, tools: list[Row], *, asked: set[str]) -> None:
     """`asked`: the tools that the user named, whose own variables no longer decide."""
-    _open_room(job)
-    if job.room:
-        _plan(job, tools, asked)
-        if job.managed:
-            _fill(job)
+
+    def alone() -> None:
+        _open_room(job, base, keeps_atime)
+        if job.room:
+            _plan(job, tools, asked)
+            if job.managed:
+                _fill(job)
+
+    try:
+        base, keeps_atime = _choose_base(job)
+    except RoomError as error:
+        job.report.warn(f"running without a room: {error.line()}")
+        return
+    key = share.share_key(job.settings.share, job.env)
+    if key and job.at is None:
+        from ondol.jobs import sharing
+
+        sharing.enter(job, base, key, alone, lambda: _plan(job, tools, asked))
+    else:
+        alone()
 
 
-def _open_room(job: Context) -> None:
+def _choose_base(job: Context) -> tuple[str, bool]:
+    """(the directory for the room, whether it keeps access times); raises `RoomError` if there is none."""
     probes: dict[str, filesystem.Usable] = {}
 
     def why_not(path: str) -> str:
@@ -42,14 +58,18 @@ def _open_room(job: Context) -> None:
     def is_network(path: str) -> bool:
         return filesystem.is_network(filesystem.fs_type(path))
 
+    choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), is_network, why_not)
+    base = choice.candidate.path
+    for passed, why in choice.passed:
+        if passed.source == "--room-dir":
+            job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
+    return base, probes[base].keeps_atime
+
+
+def _open_room(job: Context, base: str, keeps_atime: bool) -> None:
     try:
-        choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), is_network, why_not)
-        base = choice.candidate.path
-        for passed, why in choice.passed:
-            if passed.source == "--room-dir":
-                job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
         room.sweep(base)
-        job.room = room.open_room(base, keeps_atime=probes[base].keeps_atime)
+        job.room = room.open_room(base, keeps_atime=keeps_atime, at=job.at)
         job.report.room = job.room.path
     except RoomError as error:
         job.report.warn(f"running without a room: {error.line()}")
@@ -57,10 +77,11 @@ def _open_room(job: Context) -> None:
 
 def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     nested = job.env.get(room.VARIABLE, "")
-    job.set(job.open_room().env())
+    here = job.open_room()
+    job.set(here.env())
     fixed = _fixed_places(job, [tool for tool in tools if tool.sharing == "C"])
     for tool in tools:
-        place = fixed.get(tool.name) or job.open_room().cache_dir(tool.name)
+        place = fixed.get(tool.name) or here.seen(here.cache_dir(tool.name))
         plan = table.plan(tool, job.env, place, asked=tool.name in asked, wish=_wish(job, tool))
         managed = plan.managed and tool not in job.cold
         job.report.update(tool.name, managed=managed, used=0 if managed else None)
@@ -89,6 +110,13 @@ def _wish(job: Context, tool: Row) -> table.Wish:
 def _fixed_places(job: Context, tools: list[Row]) -> dict[str, str]:
     tools = [tool for tool in tools if _make_cache_dir(job, tool)]
     if not tools:
+        return {}
+    if job.at is not None:
+        job.cold += tools
+        names = ", ".join(tool.name for tool in tools)
+        job.report.remarks.append(
+            f"{names}: private and cold, because a fixed path needs `ondol run` around the command"
+        )
         return {}
     from ondol.jobs import fixed
 
@@ -160,8 +188,10 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         index = store.index(row.name, job.scopes.read) if row.name in there else []
         if not index:
             continue
+        from ondol.host import zstd
         from ondol.room import fill, select
 
+        zstd.codec()  # without one every entry would be a miss, and nobody would know why
         tool = registry.load(row)
         taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
         size = sum(stored.size for stored in taken)
@@ -170,7 +200,8 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         choice = select.select(taken, accepts, uses, settings.fill_max, slot)
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
-        result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds)
+        seen_as = here.seen(cache_dir)
+        result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds, seen_as)
         answers[row.name] = (*fill.plain(result), choice.left_out, len(index) - len(taken))
     return answers
 

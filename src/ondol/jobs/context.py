@@ -16,6 +16,7 @@ from ondol.trust import ci, policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ondol.jobs.sharing import Shared
     from ondol.room.fill import Filled
 
 #: (what is being done, done, total)
@@ -35,6 +36,10 @@ class Context:
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
         self.room: Room | None = None
+        #: For a room that others enter, the path at which they will see it (empty: its own); None for the job's own.
+        self.at: str | None = None
+        #: Our part in it, if the ranks of a job step share it.
+        self.shared: Shared | None = None
         self.managed: list[Row] = []
         #: Tools with a private cache that is neither filled nor published: their fixed path is not possible here.
         self.cold: list[Row] = []
@@ -79,7 +84,9 @@ class Context:
         return self.room
 
     def cache(self, tool: Row) -> CacheDir:
-        return CacheDir(self.open_room().cache_dir(tool.name), ours=True)
+        here = self.open_room()
+        path = here.cache_dir(tool.name)
+        return CacheDir(path, ours=True, seen_as=here.seen(path), below=here.inner)
 
     def progress(self, what: str) -> bounded.Progress:
         return lambda done, total: self._progress(what, done, total)

@@ -17,7 +17,6 @@ from ondol.config import Settings
 from ondol.host import bounded, command
 from ondol.jobs import after, before
 from ondol.jobs.context import Context, Progress
-from ondol.room.room import Room
 from ondol.tools import registry
 from ondol.tools.table import Row
 
@@ -50,36 +49,41 @@ class Job:
         self._settings = settings
         self._runner = runner
         self._asked, self._tools = _tools(settings)
-        self._context = Context(self._argv, settings, env, progress)
+        self.context = Context(self._argv, settings, env, progress)
         if runner is not None:
-            self._context.program = sys.executable  # `ondol test` runs pytest in our own Python
-        self.report = self._context.report
+            self.context.program = sys.executable  # `ondol test` runs pytest in our own Python
+        self.report = self.context.report
         self._ended = False
 
     def run(self) -> int:
         """The whole job; returns the exit status."""
-        with _signals_raise() as signals:
+        with signals_raise() as signals:
             try:
-                self._guarded("running cold", self._before)
-                if self._settings.strict and self.report.warnings:
-                    self.report.remarks.append("--strict: the command was not started")
+                if not self.open():
                     return exitcodes.STRICT
                 self._run_command()
-                self._guarded("nothing new was published", self._after)
-                return self._final_status(self.report.status)
+                return self.close()
             except Interrupted as interruption:
                 self.report.remarks.append(f"interrupted by {signal.Signals(interruption.number).name}")
                 return self.report.status if self._ended else exitcodes.from_signal(interruption.number)
             finally:
                 signals.ignore()  # a second signal must not stop us from cleaning up
-                if self._context.room:
-                    self._leave(self._context.room)
+                after.leave(self.context)
 
-    def _before(self) -> None:
-        before.prepare(self._context, self._tools, asked=self._asked)
+    # `ondol open` and `ondol close` are these two, each in a process of its own.
 
-    def _after(self) -> None:
-        after.conclude(self._context)
+    def open(self) -> bool:
+        """Everything before the command. False if it must not be started."""
+        self._guarded("running cold", lambda: before.prepare(self.context, self._tools, asked=self._asked))
+        if self._settings.strict and self.report.warnings:
+            self.report.remarks.append("--strict: the command was not started")
+            return False
+        return True
+
+    def close(self) -> int:
+        """Everything after the command but leaving the room; returns the job's exit status."""
+        self._guarded("nothing new was published", lambda: after.conclude(self.context))
+        return after.final_status(self.context)
 
     def _guarded(self, otherwise: str, step: Callable[[], None]) -> None:
         """A bug of ours is cache trouble like any other: said once, with its place, and the command is not touched."""
@@ -101,33 +105,15 @@ class Job:
         if self._runner is None:
             self._start(on_end)
         else:
-            on_end(command.Ended(self._runner(self._context.env, self._context.through)))
+            on_end(command.Ended(self._runner(self.context.env, self.context.through)))
 
     def _start(self, on_end: Callable[[command.Ended], None]) -> None:
         if self._settings.retries:
             from ondol.jobs import retrying  # only who asks for it pays for it
 
-            retrying.run(self._context, self._argv, on_end)
+            retrying.run(self.context, self._argv, on_end)
         else:
-            command.run(self._argv, self._context.env, on_end, through=self._context.through)
-
-    def _final_status(self, status: int) -> int:
-        if status == 0 and self._settings.require_warm and self.report.compiled():
-            return exitcodes.NOT_WARM
-        if status == 0 and self._settings.strict and self.report.warnings:
-            return exitcodes.STRICT
-        return status
-
-    def _leave(self, room: Room) -> None:
-        if not self._settings.keep_room:
-            if not room.close():
-                self.report.remarks.append(f"the room {room.path} holds files that could not be removed")
-            return
-        self.report.room_kept = True
-        try:
-            room.keep()
-        except OSError as error:
-            self.report.warn(f"the room {room.path} may be swept by a later job: {error.strerror or error}")
+            command.run(self._argv, self.context.env, on_end, through=self.context.through)
 
 
 def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
@@ -141,12 +127,12 @@ def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
     return set(names) - {registry.AUTO}, list(rows.values())
 
 
-class _signals_raise:  # noqa: N801 - reads as a phrase: `with _signals_raise():`
+class signals_raise:  # noqa: N801 - reads as a phrase: `with signals_raise():`
     """While Ondol itself works, a signal ends that work in an orderly way; it never kills between two steps."""
 
     _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __enter__(self) -> _signals_raise:
+    def __enter__(self) -> signals_raise:
         self._before = {number: signal.getsignal(number) for number in self._NUMBERS}
         for number, handler in self._before.items():
             if handler != signal.SIG_IGN:  # nohup stays nohup

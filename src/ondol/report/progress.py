@@ -26,8 +26,12 @@ class Bar:
         if self._progress is None:
             if done >= total:
                 return
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            try:
+                from rich.console import Console
+                from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            except ImportError:  # ondol.pyz brings none
+                self._enabled = False
+                return
 
             columns = (
                 TextColumn("ondol: {task.description}"),

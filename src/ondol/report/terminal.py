@@ -25,6 +25,18 @@ def lines(report: JobReport, *, quiet: bool, verbose: bool, require_warm: bool) 
     return [PREFIX + line for line in result]
 
 
+def opened(report: JobReport, *, quiet: bool, verbose: bool) -> list[str]:
+    """What to say when a room has been opened for somebody else to use."""
+    result = [f"warning: {text}" for text in report.warnings]
+    if not quiet:
+        result += report.remarks
+        result += _details(report)[2:] if verbose else []
+        filled = [f"{tool.name}: {words.entries(tool.filled)} filled" for tool in report.tools.values() if tool.filled]
+        told = ", ".join(filled) or "nothing filled"
+        result.append(f"room open: {report.room}, {told} [{words.seconds(report.fill_seconds)}]")
+    return [PREFIX + line for line in result]
+
+
 def _summary(report: JobReport) -> list[str]:
     """A line for each tool that did something; the cost, which is the job's, at the end of the last."""
     told = [_one_tool(tool, report) for tool in report.busy()]

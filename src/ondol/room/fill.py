@@ -38,6 +38,12 @@ class Filled(Record):
     #: The time that its witness was given, if one was: some linkers write a new file under the old inode.
     modified: int | None = None
 
+    @classmethod
+    def of(cls, fields: list[Any]) -> Filled:
+        """From a file or a pipe that knows no tuples."""
+        values: list[Any] = [tuple(field) if type(field) is list else field for field in fields]
+        return cls(*values)
+
 
 class Bad(Record):
     """A pack that claimed to be an entry and was not."""
@@ -75,14 +81,18 @@ def fill(
     progress: Callable[[int, int], None],
     processes: int,
     seconds: float,
+    seen_as: str = "",
 ) -> Result:
-    """Unpack the wanted entries, in several processes if that is worth it."""
+    """Unpack the wanted entries, in several processes if that is worth it.
+
+    `seen_as`: the cache directory's path for the job, if that is another one: entries are bound to it.
+    """
     pieces = [list(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
     if len(wanted) < _WORTH_FORKING:
         processes = 1
 
     def work(piece: list[list[Stored]]) -> Any:
-        return plain(_fill_piece(backend, tool, piece, cache_dir, stage))
+        return plain(_fill_piece(backend, tool, piece, cache_dir, stage, seen_as or cache_dir))
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(wanted)), len(wanted))
@@ -108,14 +118,16 @@ def merge(results: Sequence[Any]) -> Result:
     return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit)
 
 
-def _fill_piece(backend: Backend, tool: Tool, piece: list[list[Stored]], cache_dir: str, stage: str) -> Result:
+def _fill_piece(
+    backend: Backend, tool: Tool, piece: list[list[Stored]], cache_dir: str, stage: str, seen_as: str
+) -> Result:
     filled: list[Filled] = []
     bad: list[Bad] = []
     unfit: list[str] = []
     stopped = ""
     for copies in piece:
         try:
-            done = _fill_one(backend, tool, copies, cache_dir, stage, bad)
+            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad)
         except EntryUnfit as error:
             unfit.append(error.line())
             continue
@@ -128,7 +140,7 @@ def _fill_piece(backend: Backend, tool: Tool, piece: list[list[Stored]], cache_d
 
 
 def _fill_one(
-    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, bad: list[Bad]
+    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, seen_as: str, bad: list[Bad]
 ) -> Filled | None:
     """Try each copy until one is good. `OSError` from here on means the room, never the store.
 
@@ -139,7 +151,7 @@ def _fill_one(
         try:
             data = backend.fetch(stored)
             entry = pack.decode(data, stored.address)
-            contents = bind(tool, entry, cache_dir)
+            contents = bind(tool, entry, seen_as)
         except (OSError, StoreError):
             continue  # gone or unreadable: a miss
         except EntryUnfit as error:

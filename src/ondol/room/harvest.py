@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
 from ondol.light import Any, Record
 from ondol.room.fill import Filled
-from ondol.store.entry import Address, Entry, File
+from ondol.store.entry import MAX_FILES, MAX_RAW_BYTES, Address, Entry, File
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 
@@ -27,13 +26,13 @@ class New(Record):
     refused: list[Refused]
 
 
-def usage(filled: Sequence[Filled], *, keeps_atime: bool) -> Used:
+def usage(cache: CacheDir, filled: Sequence[Filled], *, keeps_atime: bool) -> Used:
     """Must run before anything of ours reads the room."""
     used: list[Filled] = []
     remade: list[Filled] = []
     for entry in filled:
         try:
-            status = os.stat(entry.witness)
+            status = cache.status("", entry.witness[len(cache.path) + 1 :])
         except OSError:
             continue  # the command removed it
         if status.st_ino != entry.inode or entry.modified not in (None, status.st_mtime_ns):
@@ -62,6 +61,10 @@ def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Hos
 def read_entry(tool: Tool, cache: CacheDir, found: Found, scope: str, provenance: dict[str, Any]) -> Entry:
     """Read one entry as a whole. Raises `EntryRefused` if it is torn, or changes while it is read."""
     before = _state(cache, found)
+    size = sum(status[2] for _, status in before)
+    if size > MAX_RAW_BYTES or len(found.names) > MAX_FILES:
+        # Before anything is read: whoever left a terabyte of nothing must not take our memory with it.
+        raise EntryRefused(f"{found.place} has {len(found.names)} files of {size} bytes", because="unfit")
     try:
         contents = [(name, cache.read(found.folder, name)) for name in found.names]
     except OSError as error:

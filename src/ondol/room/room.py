@@ -2,15 +2,24 @@
 
 <base>/ondol-room-<uid>-<random>/   mode 0700
     owner      who made it (pid, start time, boot, pid namespace), so that a later run can tell a dead one
+    members/   the same of each rank, if several share the room
+    open       only between `ondol open` and `ondol close`: what close must know; out of reach of what runs inside
+    opener     instead of `owner`, then: who opened it; nobody owns it
     kept       only if the user asked to keep it: then nobody sweeps it
-    tmp/       the command's TMPDIR; links in it lead to caches that tools look for there
+    over       only if its own job could not remove it: somebody else's files are in it
+    left       only if a later job could not remove it either: then `ondol gc` is the one to try again
     stage/     entries while they are being unpacked
+    tmp/       the command's TMPDIR; links in it lead to caches that tools look for there
     cache/<tool>/
+
+A room that others enter through a wall has its tmp/ and cache/ in a directory of their own, `inside/`: that alone is
+mounted, and nothing beside it can be reached from there.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Mapping
 
@@ -19,57 +28,110 @@ from ondol.host import files, process
 
 PREFIX = "ondol-room-"
 VARIABLE = "ONDOL_ROOM"
+#: The part of an open room that a job enters, and the note that says how it was opened.
+INSIDE = "inside"
+OPEN = "open"
+OWNER = "owner"
+OPENER = "opener"
 #: A room without an owner's note was left between two system calls; after a day nobody is between them any more.
 _ORPHAN_AGE = 24 * 3600.0
+#: An open room belongs to no process, so only time tells: longer than any CI system lets a job wait between steps.
+OPEN_AGE = 7 * 24 * 3600.0
 
 
 class Room:
-    def __init__(self, path: str, *, keeps_atime: bool) -> None:
+    def __init__(self, path: str, *, keeps_atime: bool, inner: str = "", seen_as: str = "") -> None:
         self.path = path
         #: Whether reading a file in here moves its access time: only then can we tell what was used.
         self.keeps_atime = keeps_atime
-        self.tmp = os.path.join(path, "tmp")
+        #: Where tmp/ and cache/ are, and the path under which the job sees that place.
+        self.inner = inner or path
+        self.seen_as = seen_as or self.inner
+        self.tmp = os.path.join(self.inner, "tmp")
         self.stage = os.path.join(path, "stage")
 
     def cache_dir(self, tool: str) -> str:
-        return os.path.join(self.path, "cache", tool)
+        return os.path.join(self.inner, "cache", tool)
+
+    def seen(self, path: str) -> str:
+        """A path inside, as the job sees it."""
+        return self.seen_as + path[len(self.inner) :]
 
     def env(self) -> dict[str, str]:
-        return {"TMPDIR": self.tmp, VARIABLE: self.path}
+        return {"TMPDIR": self.seen(self.tmp), VARIABLE: self.seen_as}
 
     def make_cache_dir(self, tool: str) -> str:
         path = self.cache_dir(tool)
         os.makedirs(path, mode=0o755, exist_ok=True)
         return path
 
+    def hand_over(self, owner: int | None, around: int, folders: int, plain: int) -> None:
+        """Give what is inside to whoever will enter; nobody has yet, so every name still is what we made."""
+        for folder, _, names, here in os.fwalk(self.inner, topdown=False):
+            for name in names:
+                if not stat.S_ISLNK(os.stat(name, dir_fd=here, follow_symlinks=False).st_mode):
+                    _give(os.open(name, files.READ, dir_fd=here), owner, plain)
+            _give(files.open_dir(folder), owner, folders)
+        os.chmod(self.path, around)
+
     def link_below_tmp(self, name: str, tool: str) -> None:
         """A tool that keeps part of its cache below TMPDIR, whatever it is told, keeps it with the rest."""
-        os.symlink(self.cache_dir(tool), os.path.join(self.tmp, name))
+        os.symlink(self.seen(self.cache_dir(tool)), os.path.join(self.tmp, name))
 
     def keep(self) -> None:
         files.write_new(os.path.join(self.path, "kept"), b"", 0o600, sync=False)
 
     def close(self) -> bool:
         """Remove everything. False if something in it could not be removed (files of another user)."""
-        return files.remove_tree(self.path)
+        return _remove(self.path, "over")
 
 
-def open_room(base: str, *, keeps_atime: bool) -> Room:
-    """Make a new room in a directory that was found usable."""
+def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
+    """Make a new room in a directory that was found usable.
+
+    `at`: it is for somebody beyond our reach, who will see its inside at this path (empty: at its own).
+    """
     path = os.path.join(base, f"{PREFIX}{os.geteuid()}-{files.random_name()}")
+    inner = path if at is None else os.path.join(path, INSIDE)
     try:
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)  # an exotic umask must not lock us out of our own room
-        files.write_new(os.path.join(path, "owner"), process.myself().encode(), 0o600, sync=False)
-        for name in ("tmp", "stage", "cache"):
-            os.mkdir(os.path.join(path, name), 0o700)
-            os.chmod(os.path.join(path, name), 0o700)
+        files.write_new(os.path.join(path, OWNER), process.myself().encode(), 0o600, sync=False)
+        folders = [os.path.join(inner, "tmp"), os.path.join(inner, "cache"), os.path.join(path, "stage")]
+        for folder in folders if inner == path else [inner, *folders]:
+            os.mkdir(folder, 0o700)
+            os.chmod(folder, 0o700)
     except OSError as error:
         files.remove_tree(path)
         raise RoomError(
             f"cannot make a room in {base}", because=error.strerror or str(error), hint="name another --room-dir"
         )
-    return Room(path, keeps_atime=keeps_atime)
+    return Room(path, keeps_atime=keeps_atime, inner=inner, seen_as=at or "")
+
+
+def _give(fd: int, owner: int | None, bits: int) -> None:
+    try:
+        os.fchmod(fd, os.fstat(fd).st_mode & 0o777 | bits)
+        if owner is not None:
+            os.fchown(fd, owner, -1)
+    finally:
+        os.close(fd)
+
+
+def sweep_away(path: str) -> bool:
+    """Remove what a job could not; if somebody else's files stay, note that, so that not every later job tries."""
+    return _remove(path, "left")
+
+
+def _remove(path: str, otherwise: str) -> bool:
+    """Remove a room, or note in what stays of it that nobody wants it."""
+    if files.remove_tree(path):
+        return True
+    try:
+        files.write_new(os.path.join(path, otherwise), b"", 0o600, sync=False)
+    except OSError:
+        pass  # noted before, or not ours at all
+    return False
 
 
 def links(env: Mapping[str, str]) -> dict[str, str]:
@@ -88,28 +150,79 @@ def links(env: Mapping[str, str]) -> dict[str, str]:
 
 def sweep(base: str) -> int:
     """Remove our own rooms whose jobs are certainly over (SIGKILL, power loss); never a live one or another user's."""
-    ours = f"{PREFIX}{os.geteuid()}-"
+    mine = [path for path in rooms_in(base, os.geteuid()) if _is_mine(path) and not _has(path, "left")]
+    return sum(sweep_away(path) for path in mine if is_over(path))
+
+
+def rooms_in(base: str, uid: int | None) -> list[str]:
+    """The rooms that bear this user's name, or anybody's."""
+    start = PREFIX if uid is None else f"{PREFIX}{uid}-"
     try:
-        names = [name for name in os.listdir(base) if name.startswith(ours)]
+        return [os.path.join(base, name) for name in os.listdir(base) if name.startswith(start)]
     except OSError:
-        return 0
-    return sum(files.remove_tree(path) for path in (os.path.join(base, name) for name in names) if _is_over(path))
+        return []
 
 
-def _is_over(path: str) -> bool:
+def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
+    """Whether nobody can still want this room. False for any that we may not judge."""
     try:
         status = os.lstat(path)
     except OSError:
         return False  # another job swept it at this moment
+    if os.path.islink(path) or os.geteuid() not in (0, status.st_uid) or _has(path, "kept"):
+        return False
+    if _has(path, "over") or _has(path, "left"):
+        return True
     try:
-        if status.st_uid != os.geteuid() or os.path.islink(path) or os.path.lexists(os.path.join(path, "kept")):
-            return False
-        owner = process.Owner.decode(files.read_regular(os.path.join(path, "owner"), 4096)[0])
-    except FileNotFoundError:
-        owner = None
+        if _has(path, OPEN):
+            return _was_abandoned(path, open_age)
+        owners = _owners(path)
     except OSError:
         return False
-    if owner is None:
+    if not owners:
         return time.time() - status.st_mtime > _ORPHAN_AGE
     # The job's own processes may outlive its Ondol; they carry the room's name in their environment.
-    return process.certainly_dead(owner) and not process.mentions_in_environment(f"{VARIABLE}={path}")
+    return all(map(process.certainly_dead, owners)) and not process.mentions_in_environment(f"{VARIABLE}={path}")
+
+
+def _is_mine(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False  # another job swept it at this moment
+
+
+def _has(path: str, name: str) -> bool:
+    return os.path.lexists(os.path.join(path, name))
+
+
+def _owners(path: str) -> list[process.Owner]:
+    """Everybody who signed; nobody if that was cut off. Raises `OSError` if it cannot be read."""
+    notes = [os.path.join(path, OWNER)]
+    members = os.path.join(path, "members")
+    if os.path.isdir(members):
+        notes += [os.path.join(members, name) for name in os.listdir(members)]
+    found = []
+    for note in notes:
+        try:
+            found.append(process.Owner.decode(files.read_regular(note, 4096)[0]))
+        except FileNotFoundError:
+            continue
+    return [owner for owner in found if owner]
+
+
+def _was_abandoned(path: str, age: float) -> bool:
+    """An open room is nobody's process. It is over after a reboot, or when it is old and nobody stands in it."""
+    try:
+        opener = process.Owner.decode(files.read_regular(os.path.join(path, OPENER), 4096)[0])
+    except FileNotFoundError:
+        opener = None  # it was opened at this moment, or its opener was killed at the last
+    boot = process.boot_id()
+    if opener and opener.boot and boot and opener.boot != boot:
+        return True
+    opened = os.lstat(os.path.join(path, OPEN)).st_mtime
+    return (
+        time.time() - opened > age
+        and not process.mentions_in_environment(f"{VARIABLE}={path}")
+        and not process.mentions_in_mounts(os.path.basename(path))
+    )

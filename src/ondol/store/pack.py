@@ -15,6 +15,7 @@ import struct
 from hashlib import sha256
 
 from ondol.errors import PackError
+from ondol.host import zstd
 from ondol.light import Any, Record
 from ondol.store.entry import (
     MAX_MANIFEST_BYTES,
@@ -51,15 +52,13 @@ class Manifest(Record):
 
 def encode(entry: Entry) -> bytes:
     """The pack of an entry. Raises `PackError` for an entry that no reader would accept."""
-    import zstandard
-
     check_address(entry.address)
     total = check_table([check_name(file.name) for file in entry.files], [len(file.data) for file in entry.files])
     manifest = _manifest_bytes(entry)
     if len(manifest) > MAX_MANIFEST_BYTES:
         raise PackError("the manifest is too large", because=f"{len(manifest)} bytes")
     raw = b"".join(bytes(file.data) for file in entry.files)
-    contents = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False).compress(raw)
+    contents = zstd.codec().compress(raw, _LEVEL)
     if total > MAX_RATIO * max(len(contents), 1):
         raise PackError("the entry compresses suspiciously well", because=f"{total} bytes to {len(contents)}")
     head = _HEAD.pack(MAGIC, FORMAT, 0, len(manifest), len(contents))
@@ -157,17 +156,15 @@ def _parse_row(row: Any) -> tuple[str, int, bool, str]:
 
 
 def _decompress(contents: memoryview, total: int) -> memoryview:
-    import zstandard
-
     if total > MAX_RATIO * max(len(contents), 1):
         raise PackError("pack claims to unpack to far more than it holds", because=f"{len(contents)} to {total} bytes")
     try:
-        frame = zstandard.get_frame_parameters(contents)
+        frame = zstd.read_frame(contents)
         # The frame's own claim decides what gets allocated, so it must be the one that was checked.
         if frame.content_size != total or frame.window_size > _MAX_WINDOW:
             raise PackError("pack whose contents disagree with its manifest", because=f"{frame.content_size} bytes")
-        raw = zstandard.ZstdDecompressor().decompress(contents, max_output_size=total)
-    except zstandard.ZstdError as error:
+        raw = zstd.codec().decompress(contents, total)
+    except zstd.ZstdError as error:
         raise PackError("pack whose contents do not unpack", because=str(error))
     if len(raw) != total:
         raise PackError("pack whose contents disagree with its manifest", because=f"{len(raw)} bytes")

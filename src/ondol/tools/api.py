@@ -82,26 +82,61 @@ class Settled(Record):
 
 
 class CacheDir:
-    """A cache directory as a tool module may see it: plain files only, no links followed."""
+    """A cache directory as a tool module may see it: plain files only, no links followed.
 
-    def __init__(self, path: str, *, ours: bool) -> None:
+    Whoever wrote in it may still be at work and may wish us ill, so every look is taken level by level from an open
+    directory: a folder that is swapped for a link, to somebody's home or to a dead server, is a refusal.
+    """
+
+    def __init__(self, path: str, *, ours: bool, seen_as: str = "", below: str = "") -> None:
         self.path = path
         #: True for a room's cache, written under our eyes; False for one that is adopted from elsewhere, whose times
         #: and absolute paths may come from other machines.
         self.ours = ours
+        #: Its path for the program that wrote in it: another one across a container's wall.
+        self.seen_as = seen_as or path
+        #: The part of `path` that nobody else can change, and the rest of it.
+        self._below = below or path
+        self._rest = path[len(self._below) + 1 :]
+
+    def _open(self, folder: str) -> int:
+        top = os.open(self._below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return files.open_below(top, "/".join(part for part in (self._rest, folder) if part))
+        finally:
+            os.close(top)
+
+    def is_empty(self) -> bool:
+        """Also if it is gone, or is no directory any more."""
+        try:
+            here = self._open("")
+        except OSError:
+            return True
+        try:
+            return not os.listdir(here)
+        finally:
+            os.close(here)
 
     def folders(self, folder: str = "") -> list[str]:
-        with os.scandir(os.path.join(self.path, folder)) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        here = self._open(folder)
+        try:
+            with os.scandir(here) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        finally:
+            os.close(here)
 
     def listing(self, folder: str) -> dict[str, os.stat_result]:
         """The plain files in a folder. Raises `OSError` if it cannot be read."""
         found: dict[str, os.stat_result] = {}
-        with os.scandir(os.path.join(self.path, folder)) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    found[entry.name] = status
+        here = self._open(folder)
+        try:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        found[entry.name] = status
+        finally:
+            os.close(here)
         return found
 
     def tree(self, folder: str = "") -> Iterator[tuple[str, dict[str, os.stat_result] | OSError]]:
@@ -118,21 +153,42 @@ class CacheDir:
             yield from self.tree(f"{folder}/{name}" if folder else name)
 
     def status(self, folder: str, name: str) -> os.stat_result:
-        return os.lstat(os.path.join(self.path, folder, name))
+        above, last = _split(folder, name)
+        here = self._open(above)
+        try:
+            return os.stat(last, dir_fd=here, follow_symlinks=False)
+        finally:
+            os.close(here)
 
     def read(self, folder: str, name: str) -> bytes:
-        return files.read_regular(os.path.join(self.path, folder, name), MAX_FILE_BYTES)[0]
+        above, last = _split(folder, name)
+        here = self._open(above)
+        try:
+            return files.read_regular(last, MAX_FILE_BYTES, dir_fd=here)[0]
+        finally:
+            os.close(here)
 
     def search(self, folder: str, name: str, pattern: re.Pattern[bytes]) -> bytes:
         """What the first group of a pattern, for at most 1 KiB, matches in a large file; empty if nothing does."""
         last = b""
-        # Not mapped: a process of the job that still cuts the file must not be the end of us.
-        for piece in files.pieces_of(os.path.join(self.path, folder, name)):
-            found = pattern.search(last + piece)
-            if found:
-                return found.group(1)
-            last = piece[-1024:]
+        above, file = _split(folder, name)
+        here = self._open(above)
+        try:
+            # Not mapped: a process of the job that still cuts the file must not be the end of us.
+            for piece in files.pieces_of(file, dir_fd=here):
+                found = pattern.search(last + piece)
+                if found:
+                    return found.group(1)
+                last = piece[-1024:]
+        finally:
+            os.close(here)
         return b""
+
+
+def _split(folder: str, name: str) -> tuple[str, str]:
+    """A file's name may lead through further folders."""
+    above, _, last = name.rpartition("/")
+    return "/".join(part for part in (folder, above) if part), last
 
 
 class Tool(Protocol):

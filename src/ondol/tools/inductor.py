@@ -98,7 +98,7 @@ class Inductor:
             raise EntryRefused(f"{name} is empty", because="torn")
         if not _is_whole(name, data):
             raise EntryRefused(f"{name} is cut off", because="torn")
-        return _path_free(name, data, cache.path) if name.startswith(_GRAPHS) else data
+        return _path_free(name, data, cache.seen_as) if name.startswith(_GRAPHS) else data
 
     def made_by(self, contents: Mapping[str, bytes]) -> str:
         for data in contents.values():

@@ -8,6 +8,8 @@ kind, not the processor's features: XLA's CPU code for another machine is refuse
 from __future__ import annotations
 
 from ondol.errors import EntryRefused
+from ondol.host import zstd
+from ondol.tools.api import MAX_FILE_BYTES
 from ondol.tools.shapes import Shape, Shaped
 from ondol.tools.table import BY_NAME
 
@@ -29,14 +31,11 @@ TOOL = Jax()
 
 
 def _whole_zstd(data: bytes) -> bool:
-    import zstandard
-
-    reader = zstandard.ZstdDecompressor().decompressobj()
     try:
-        reader.decompress(data)
-    except zstandard.ZstdError:
+        size = zstd.read_frame(data).content_size
+        return size is not None and size <= MAX_FILE_BYTES and len(zstd.codec().decompress(data, size)) == size
+    except zstd.ZstdError:
         return False
-    return bool(reader.eof)
 
 
 def _whole_zlib(data: bytes) -> bool:

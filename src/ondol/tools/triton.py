@@ -216,12 +216,15 @@ def _check_place(cache: CacheDir, key: str, child: str, path: str) -> None:
     """
     inside = os.path.basename(path) == child and child not in (".", "..", "")
     if cache.ours:
-        inside = inside and _is_place(path, os.path.join(cache.path, key, child))
+        inside = inside and _is_place(cache, path, os.path.join(cache.seen_as, key, child))
     else:
         inside = inside and os.path.basename(os.path.dirname(path)) == key
     if not inside:
         raise EntryRefused(f"{child!r:.80} is at {path!r:.200}, outside its entry", because="outside")
 
 
-def _is_place(path: str, expected: str) -> bool:
-    return path == expected or os.path.realpath(path) == os.path.realpath(expected)
+def _is_place(cache: CacheDir, path: str, expected: str) -> bool:
+    if path == expected:
+        return True
+    # Across a wall the path is one of another tree: looking for it in ours would only tell where a stranger points.
+    return cache.seen_as == cache.path and os.path.realpath(path) == os.path.realpath(expected)

@@ -26,6 +26,17 @@ class Event(Record):
     own_scope: str = ""
 
 
+def agreed(opened: Event, closed: Event) -> Event:
+    """The event of a job whose room was opened in one process and closed in another.
+
+    Whoever can change what the CI system seems to say between the two must gain nothing by it.
+    """
+    if opened == closed:
+        return closed
+    system = closed.system or opened.system
+    return Event(system, "changed", False, "another event than when the room was opened")
+
+
 class Scopes(Record):
     #: Tried in this order.
     read: tuple[str, ...]

@@ -1,0 +1,65 @@
+"""`ondol close [ROOM] --status N`"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Mapping
+
+from ondol import config
+from ondol.cli import flags, output
+from ondol.cli.open import write_github
+from ondol.cli.run import tell_report
+from ondol.errors import UsageError
+from ondol.jobs.open_close import STATUS_WORDS, close_room
+from ondol.report.progress import Bar
+from ondol.room.room import VARIABLE
+
+_DESCRIPTION = """Harvest a room that `ondol open` opened, publish what is new if the rules allow it, remove the room.
+
+The settings are those of `ondol open`, except what is given here; the CI event must be the same. What the job left in
+the room decides nothing. Exit status: the given one, if it is a number (then 122 and 123 as with `ondol run`); a room
+that is not there is a warning."""
+_EXAMPLES = """\
+  ondol close --status $?                                   the room of $ONDOL_ROOM
+  ondol close "$(cat room)" --status $? --json ondol.json
+  ondol close "$room" --status ${{ job.status }}            a CI system's word: success, failure, cancelled"""
+_SETTINGS = ("publish", "keep-room", "strict", "require-warm", "store-timeout", "json", "quiet", "verbose")
+
+
+def main(arguments: list[str]) -> int:
+    words = ", ".join(STATUS_WORDS)
+    parser = flags.parser("ondol close", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("room", nargs="?", metavar="ROOM", help=f"the room (default: {VARIABLE})")
+    parser.add_argument("--status", required=True, metavar="N", help=f"how the job ended: a number, or {words}")
+    parser.add_argument(
+        "--format", choices=("env", "github"), help="also undo what `ondol open --format` set, for what comes after"
+    )
+    flags.add_settings(parser, _SETTINGS)
+    parsed = parser.parse_args(arguments)
+    room = parsed.room if parsed.room is not None else os.environ.get(VARIABLE, "")
+    if not room and parsed.room is None:
+        raise UsageError("no room to close", because=f"{VARIABLE} is not set", hint="ondol close ROOM --status N")
+    given = _given(parsed)
+    with Bar(enabled=not given.get("quiet", False)) as bar:
+        closed = close_room(room, parsed.status, given, os.environ, bar)
+    _undo(parsed.format, closed.env_before)
+    tell_report(closed.report, closed.settings)
+    return closed.status
+
+
+def _given(parsed: argparse.Namespace) -> dict[str, object]:
+    """Only from this command line: a step of the job could have set any ONDOL_ variable for the steps after it."""
+    options = (config.BY_NAME[name] for name in _SETTINGS)
+    return {option.name: getattr(parsed, option.attribute) for option in options if hasattr(parsed, option.attribute)}
+
+
+def _undo(form: str | None, before: Mapping[str, str | None]) -> None:
+    """TMPDIR must not lead to a directory that is gone, for whatever still runs after us."""
+    if form == "env":
+        for name, value in before.items():
+            output.say(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
+    elif form == "github":
+        # A variable of a GitHub job cannot be taken back; an empty one is the next best thing.
+        write_github({name: value or "" for name, value in before.items()}, {})

@@ -1,0 +1,60 @@
+"""`ondol gc`"""
+
+from __future__ import annotations
+
+import os
+
+from ondol import exitcodes, words
+from ondol.cli import flags, output
+from ondol.errors import UsageError
+from ondol.jobs.clean_rooms import Room, clean_rooms
+from ondol.room.room import OPEN_AGE
+
+_DESCRIPTION = """Remove rooms that nobody can still want, and say what cannot be removed and who can.
+
+Every job removes its own room, and what killed jobs of the same user left. What stays are rooms with files of another
+user in them (a container's), and rooms that were opened and never closed. Root cleans everybody's. The store has a
+cleaning of its own: `ondol store gc`."""
+_EXAMPLES = """\
+  ondol gc
+  sudo ondol gc --room-dir /scratch        everybody's, also what containers left
+  ondol gc --older-than 1h --dry-run       also open rooms that nobody has closed for an hour"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = flags.parser("ondol gc", _DESCRIPTION, _EXAMPLES)
+    age = words.age(OPEN_AGE)
+    parser.add_argument("--older-than", metavar="TIME", help=f"remove open rooms after this long (default: {age})")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, remove nothing")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    flags.add_settings(parser, ("room-dir",))
+    parsed = parser.parse_args(arguments)
+    room_dir = flags.settings(parsed).room_dir
+    found = clean_rooms(room_dir, os.environ, _age(parsed.older_than), dry_run=parsed.dry_run)
+    if parsed.as_json:
+        output.say_json([room._asdict() for room in found])
+        return exitcodes.OK
+    for room in found:
+        output.say(_line(room, dry_run=parsed.dry_run))
+    gone = sum(room.fate == "removed" for room in found)
+    verb = "would remove" if parsed.dry_run else "removed"
+    output.say(f"{verb} {words.plural(gone, 'room')}, {words.plural(len(found) - gone, 'room')} stay")
+    return exitcodes.OK
+
+
+def _age(text: str | None) -> float:
+    if text is None:
+        return OPEN_AGE
+    try:
+        return words.parse_duration(text)
+    except ValueError:
+        raise UsageError(f"--older-than {text!r} makes no sense", hint="a time such as 2h or 7d")
+
+
+def _line(room: Room, *, dry_run: bool) -> str:
+    if room.fate == "removed":
+        return f"{'would remove' if dry_run else 'removed'} {room.path}"
+    if room.fate != "stuck":
+        return f"{room.fate}: {room.path}"
+    whose = ", ".join(map(str, room.others)) or "another user"
+    return f"cannot be removed: {room.path} holds files of uid {whose}: they can remove them, or root: sudo ondol gc"

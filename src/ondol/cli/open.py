@@ -1,0 +1,117 @@
+"""`ondol open [options]`"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+
+from ondol.cli import flags, output
+from ondol.config import BY_NAME
+from ondol.errors import UsageError
+from ondol.jobs.open_close import Opened, open_room
+from ondol.report import terminal
+from ondol.report.progress import Bar
+from ondol.room.room import Room
+from ondol.room.runtimes import RUNTIMES, Mount
+from ondol.room.wall import DEFAULT_PLACE, Wall, check_place, is_plain
+
+FORMATS = ("env", *RUNTIMES, "github", "json")
+_DESCRIPTION = """Open a room for a job that Ondol does not start itself: in a container, or over several CI steps.
+
+Prints what the job needs, for a shell or for a container runtime's command line. `ondol close` harvests the room,
+publishes what is new and removes it; one that nobody closes is removed by a later job after seven days or a reboot.
+If there can be no room, nothing is printed, the job runs as it would without Ondol, and a warning says why."""
+_EXAMPLES = """\
+  eval "$(ondol open --tools triton)"; pytest tests; ondol close --status $?
+
+  flags=$(ondol open --format docker --room-file room)
+  docker run --rm $flags IMAGE pytest tests; ondol close "$(cat room)" --status $?
+
+  ondol open --format pyxis                        flags for srun --container-image …
+  ondol open --format github                       for the later steps of a GitHub job
+  ondol open --format json --at /caches --uid 1000 for a program of your own"""
+#: Settings that decide how a room is opened; `json` names a report, which only close can write.
+_SETTINGS = tuple(name for name in BY_NAME if name != "json")
+_SELINUX = "/sys/fs/selinux/enforce"
+
+
+def main(arguments: list[str]) -> int:
+    parser = flags.parser("ondol open", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument(
+        "--format", choices=FORMATS, default="env", help="what to print (default: env, for sh and bash)"
+    )
+    parser.add_argument("--at", metavar="PATH", help=f"the room's path inside the container (default: {DEFAULT_PLACE})")
+    parser.add_argument("--uid", type=int, metavar="N", help="who uses it, as this side of the wall numbers users")
+    parser.add_argument("--room-file", metavar="FILE", help="write the room's path here, for `ondol close`")
+    flags.add_settings(parser, _SETTINGS)
+    parsed = parser.parse_args(arguments)
+    how = _wall(parsed)
+    settings = flags.settings(parsed)
+    with Bar(enabled=not settings.quiet) as bar:
+        opened = open_room(settings, os.environ, bar, how)
+    if opened.room:
+        _hand_out(opened, opened.room, parsed)
+    for line in terminal.opened(opened.report, quiet=settings.quiet, verbose=settings.verbose):
+        output.tell(line)
+    return opened.status
+
+
+def _wall(parsed: argparse.Namespace) -> Wall:
+    if parsed.uid is not None and parsed.uid < 0:
+        raise UsageError(f"--uid {parsed.uid} makes no sense")
+    runtime = RUNTIMES.get(parsed.format)
+    mounted = parsed.at is not None or (runtime is not None and runtime.mounted)
+    if parsed.at is not None and not (parsed.format == "json" or (runtime and runtime.mounted)):
+        raise UsageError(f"--at has no meaning with --format {parsed.format}", because="nothing is mounted there")
+    at = check_place(parsed.at or DEFAULT_PLACE) if mounted else ""
+    return Wall(at, mounted, not mounted or (runtime is not None and runtime.inherits), parsed.uid)
+
+
+def _hand_out(opened: Opened, room: Room, parsed: argparse.Namespace) -> None:
+    env = opened.report.env
+    try:
+        if parsed.room_file:
+            with open(parsed.room_file, "w", encoding="utf-8") as file:
+                file.write(room.path + "\n")
+        if parsed.format == "github":
+            write_github(env, {"room": room.path})
+    except OSError as error:
+        room.close()
+        raise UsageError(f"cannot write {error.filename}", because=error.strerror or str(error))
+    if parsed.format in RUNTIMES:
+        _say_flags(parsed.format, room, env)
+    elif parsed.format == "json":
+        mount = {"source": room.inner, "target": room.seen_as, "mode": "rw"}
+        output.say_json({"format": 1, "room": room.path, "mount": mount, "env": env, **_told(opened)})
+    elif parsed.format == "env":
+        for name, value in env.items():
+            output.say(f"export {name}={shlex.quote(value)}")
+
+
+def _told(opened: Opened) -> dict[str, object]:
+    report = opened.report
+    tools = {tool.name: {"managed": tool.managed, "filled": tool.filled} for tool in report.tools.values()}
+    return {"tools": tools, "warnings": report.warnings, "remarks": report.remarks}
+
+
+def _say_flags(name: str, room: Room, env: dict[str, str]) -> None:
+    mount = Mount(room.inner, room.seen_as, "rw", os.path.exists(_SELINUX))
+    # A shell takes what `$(…)` gives apart at spaces and takes no quotes out: a word that needs them would be two.
+    odd = [word for word in (mount.source, mount.target, *env.values()) if not is_plain(word)]
+    if odd:
+        room.close()
+        raise UsageError(
+            f"{odd[0]!r} cannot be written on a command line of {name}", hint="--room-dir, or --format json"
+        )
+    output.say(" ".join(RUNTIMES[name].flags(mount, env)))
+
+
+def write_github(env: dict[str, str], outputs: dict[str, str]) -> None:
+    """For the steps that follow: variables, and outputs of this one."""
+    for variable, values in (("GITHUB_ENV", env), ("GITHUB_OUTPUT", outputs)):
+        path = os.environ.get(variable)
+        if not path:
+            raise UsageError(f"{variable} is not set", because="--format github is for a step of a GitHub job")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("".join(f"{name}={value}\n" for name, value in values.items()))

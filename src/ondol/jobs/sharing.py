@@ -1,0 +1,148 @@
+"""One room for all ranks of a job step on a node: the first fills it, the others find it filled, the last publishes.
+
+What every rank would otherwise do for itself, sixteen times on one node, is done once. A rank that fails, or vanishes,
+keeps anything from being published: half a job is no evidence that what it compiled works.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+
+from ondol.errors import RoomError
+from ondol.events import ToolReport
+from ondol.host import files, identity, process
+from ondol.jobs.context import Context
+from ondol.light import Any
+from ondol.room import meeting as meetings
+from ondol.room import room
+from ondol.room.fill import Filled
+from ondol.room.meeting import Meeting
+from ondol.room.room import Room
+
+#: How much longer than a slow store the others wait for the first one; and how long for the lock on the way out.
+_MARGIN = 15.0
+#: What a rank leaves in the room if it did not succeed: its status.
+_FAILED = "failed"
+
+
+class Shared:
+    """Our part in a shared room."""
+
+    def __init__(self, base: str, digest: str, member: str) -> None:
+        self.base = base
+        self.digest = digest
+        self.member = member
+
+
+def enter(job: Context, base: str, key: str, alone: Callable[[], None], plan: Callable[[], None]) -> None:
+    """`alone` opens a room and fills it; `plan` says what is set for the tools in a room that is there."""
+    digest = _digest(job, key)
+    meetings.sweep(base)
+    try:
+        meeting = meetings.meet(base, digest, job.settings.store_timeout + _MARGIN)
+    except RoomError as error:
+        job.report.remarks.append(f"this rank has a room of its own: {error.line()}")
+        alone()
+        return
+    with meeting:
+        fields = meeting.found()
+        if fields is None or not _join(job, fields):
+            alone()
+            if job.room is None:
+                return
+            meeting.announce(_fields(job, job.room))
+        else:
+            plan()
+        try:
+            job.shared = Shared(base, digest, meetings.sign_in(job.open_room().path))
+        except OSError as error:
+            meeting.disband()
+            job.report.remarks.append(f"the room is not shared: {error.strerror or error}")
+
+
+def _digest(job: Context, key: str) -> str:
+    """Ranks that would fill, read or write anything else, or that could not judge each other, do not meet."""
+    settings = job.settings
+    parts: list[Any] = [key, identity.hostname(), process.pid_namespace(), job.store_path, job.scopes]
+    parts += [settings.tools, settings.fill_max, settings.trust, settings.frozen, settings.publish]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def _fields(job: Context, made: Room) -> dict[str, Any]:
+    return {
+        "path": made.path,
+        "keeps_atime": made.keeps_atime,
+        "store_works": job.store_works,
+        "filled": {name: [list(entry) for entry in entries] for name, entries in job.filled.items()},
+        "tools": {name: tool._asdict() for name, tool in job.report.tools.items()},
+    }
+
+
+def _join(job: Context, fields: dict[str, Any]) -> bool:
+    """Take part in what the first one made. Each has a temporary directory of its own: fixed names must not collide."""
+    found = Room(fields["path"], keeps_atime=fields["keeps_atime"])
+    found.tmp = os.path.join(found.tmp, files.random_name())
+    try:
+        os.mkdir(found.tmp, 0o700)
+    except OSError:
+        return False
+    job.room = found
+    job.report.room = found.path
+    job.store_works = fields["store_works"]
+    job.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
+    job.report.tools = {name: ToolReport(**tool) for name, tool in fields["tools"].items()}
+    return True
+
+
+def leave(job: Context, status: int) -> int | None:
+    """Sign out. Returns how all ranks together ended, if we are the last one out: the room is ours now. Else None."""
+    part, here = job.shared, job.open_room()
+    assert part is not None
+    job.shared = None
+    try:
+        with meetings.meet(part.base, part.digest, _MARGIN) as meeting:
+            return _leave(job, part, here, status, meeting)
+    except (RoomError, OSError) as error:
+        why = error.line() if isinstance(error, RoomError) else error.strerror
+        job.report.remarks.append(f"the shared room {here.path} is left to a later job: {why}")
+        job.room = None
+        return None
+
+
+def _leave(job: Context, part: Shared, here: Room, status: int, meeting: Meeting) -> int | None:
+    if status:
+        _note_failure(here, status)
+    others = {name: owner for name, owner in meetings.members(here.path).items() if name != part.member}
+    vanished = [name for name, owner in others.items() if process.certainly_dead(owner)]
+    if len(vanished) < len(others):
+        files.unlink_quietly(os.path.join(here.path, "members", part.member))
+        job.report.remarks.append("the room is shared: the last rank on this node harvests and publishes")
+        job.report.tools.clear()  # it tells what became of the fill, too
+        job.room = None
+        return None
+    meeting.disband()
+    worst = _failure(here) or status
+    if vanished:
+        # Its command may live on in the room: whoever sweeps looks, we do not take it away.
+        files.unlink_quietly(os.path.join(here.path, "members", part.member))
+        job.report.remarks.append("a rank vanished: nothing is published")
+        job.room = None
+        room.sweep(part.base)
+        return None
+    return worst
+
+
+def _note_failure(here: Room, status: int) -> None:
+    try:
+        files.write_new(os.path.join(here.path, _FAILED), str(status).encode(), 0o600, sync=False)
+    except OSError:
+        return  # one is enough
+
+
+def _failure(here: Room) -> int:
+    try:
+        return int(files.read_regular(os.path.join(here.path, _FAILED), 16)[0])
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,48 @@
+"""A root directory with a Python and its standard library in it, and nothing else: no pip, no passwd, no home."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+PYTHON = Path("/usr/bin/python3")
+#: Large, and nothing here uses it.
+_LEFT_OUT = (
+    "test",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "lib2to3",
+    "pydoc_data",
+    "__pycache__",
+    "config-3*",
+    "*-packages",
+)
+
+
+def build(tree: Path) -> str:
+    """Make the tree; returns the path of Python in it. Raises `FileNotFoundError` where the system has no Python."""
+    binary = PYTHON.resolve(strict=True)
+    library = Path(f"/usr/lib/{binary.name}")
+    shutil.copytree(library, tree / library.relative_to("/"), ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=False)
+    _copy(tree, binary)
+    for needed in sorted(_libraries([binary, *library.glob("lib-dynload/*.so")])):
+        _copy(tree, needed)
+    for folder in ("tmp", "proc", "dev", "sys", "etc", "run", "ondol", "var"):
+        (tree / folder).mkdir()
+    (tree / "tmp").chmod(0o1777)
+    return str(binary)
+
+
+def _copy(tree: Path, path: Path) -> None:
+    target = tree / path.relative_to("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, target)
+
+
+def _libraries(files: list[Path]) -> set[Path]:
+    listed = subprocess.run(["ldd", *map(str, files)], capture_output=True, text=True, check=False).stdout
+    found = re.findall(r"(/\S+\.so\S*)(?= \(0x)", listed)
+    return {Path(name) for name in found if "libzstd" not in name}

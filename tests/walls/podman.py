@@ -1,0 +1,36 @@
+"""Real containers: podman as root with runc, no registry, no network; the image is a tree of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+#: No more than an ordinary user may have: raising limits needs a capability that CI machines often lack.
+_LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
+
+
+class Podman:
+    def __init__(self, state: Path, tree: Path) -> None:
+        self._tree = tree
+        configuration = state / "storage.conf"
+        configuration.write_text(
+            f'[storage]\ndriver = "vfs"\ngraphroot = "{state}/graph"\nrunroot = "{state}/run"\n', encoding="utf-8"
+        )
+        self._env = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", "CONTAINERS_STORAGE_CONF": str(configuration)}
+
+    def run(self, options: list[str], *command: str) -> subprocess.CompletedProcess[str]:
+        base = ["podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "run", "--rm", "--network", "none"]
+        words = [*base, *_LIMITS, *options, "--rootfs", str(self._tree), *command]
+        return subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=120, check=False)
+
+    def why_not(self, python: str) -> str:
+        """Empty if containers work here; else what podman says."""
+        if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("runc", path=self._env["PATH"]):
+            return "needs root, podman and runc"
+        try:
+            done = self.run([], python, "-c", "pass")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return "" if done.returncode == 0 else f"podman does not work here: {done.stderr.strip()[-300:]}"

@@ -1,0 +1,140 @@
+"""`ondol.pyz` where there is nothing but a Python: no pip, no network, no HOME, no passwd entry, as root and not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ondol.store import marker
+from people import ROOT, needs_root
+from walls import bare_tree
+from walls.rooms import titles
+
+_spec = importlib.util.spec_from_file_location("one_file", ROOT / "packaging" / "one_file.py")
+assert _spec is not None
+assert _spec.loader is not None
+one_file = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(one_file)
+
+LOG = "E   RuntimeError: Triton Error [CUDA]: device kernel image is invalid\n"
+
+
+@pytest.fixture(scope="module")
+def pyz(public: Path) -> Path:
+    return Path(one_file.build(public / "ondol.pyz"))
+
+
+@pytest.fixture(scope="module")
+def pure(public: Path) -> Path:
+    return Path(one_file.build(public / "pure.pyz", with_libzstd=False))
+
+
+class Tree:
+    """The bare tree, entered as any user."""
+
+    def __init__(self, path: Path, python: str) -> None:
+        self.path = path
+        self.python = python
+
+    def run(self, *arguments: str, uid: int, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        # A network namespace of its own has not even a loopback device that is up.
+        enter = ["unshare", "--net", "/usr/sbin/chroot", f"--userspec={uid}:{uid}", str(self.path), self.python, "-I"]
+        return subprocess.run(
+            [*enter, *arguments], env={}, input=stdin, capture_output=True, text=True, timeout=120, check=False
+        )
+
+
+@pytest.fixture(scope="module")
+def tree(public: Path, pyz: Path, pure: Path) -> Iterator[Tree]:
+    path = public / "tree"
+    try:
+        python = bare_tree.build(path)
+    except OSError as error:
+        pytest.skip(f"no bare tree: {error}")
+    for file in (pyz, pure, ROOT / "tests" / "programs" / "standin.py"):
+        shutil.copy(file, path)
+    marker.create(str(path / "store"), marker.Writers(anyone=True), shared=True)
+    yield Tree(path, python)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def test_two_builds_of_the_same_sources_differ(tmp_path: Path, pure: Path) -> None:
+    assert one_file.build(tmp_path / "again.pyz", with_libzstd=False).read_bytes() == pure.read_bytes()
+
+
+def test_old_python_is_met_with_a_traceback() -> None:
+    code = one_file.MAIN.replace("sys.version_info", "(3, 9, 0)")
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "ondol: error: this Python is 3.9; ondol needs 3.10 or newer\n")
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("uid", [0, 4321])
+def test_job_in_a_bare_tree_is_cold(tree: Tree, uid: int) -> None:
+    job = ["/ondol.pyz", "run", "--store", "/store", "--tools", "triton", "--", tree.python, "-I", "/standin.py"]
+    first = tree.run(*job, f"kernel-{uid}", uid=uid)
+    assert (first.returncode, "1 published" in first.stderr) == (0, True), first
+    second = tree.run(*job, f"kernel-{uid}", uid=uid)
+    assert '"hits": 1' in second.stdout, second
+    assert f"kernel-{uid}" in titles(tree.path / "store")
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("uid", [0, 4321])
+def test_open_and_close_in_a_bare_tree(tree: Tree, uid: int) -> None:
+    opened = tree.run("/ondol.pyz", "open", "--store", "/store", "--format", "slurm", "--room-file", "/tmp/r", uid=uid)
+    assert opened.returncode == 0, opened.stderr
+    room = (tree.path / "tmp" / "r").read_text().strip()
+    closed = tree.run("/ondol.pyz", "close", room, "--status", "0", uid=uid)
+    assert (closed.returncode, "nothing filled" in closed.stderr or "filled" in closed.stderr) == (0, True), closed
+    (tree.path / "tmp" / "r").unlink()
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.parametrize("uid", [0, 4321])
+def test_store_and_explain_in_a_bare_tree(tree: Tree, uid: int) -> None:
+    listed = tree.run("/ondol.pyz", "store", "stats", "--store", "/store", uid=uid)
+    assert listed.returncode == 0, listed.stderr
+    explained = tree.run("/ondol.pyz", "explain", "--json", uid=uid, stdin=LOG)
+    assert explained.returncode == 0, explained
+    assert "triton" in explained.stdout
+
+
+@needs_root
+@pytest.mark.root
+def test_own_default_store_in_a_bare_tree(tree: Tree) -> None:
+    """No HOME and no passwd entry: the store is found by the UID alone."""
+    (tree.path / "var" / "tmp").mkdir(exist_ok=True)
+    (tree.path / "var" / "tmp").chmod(0o1777)
+    job = ["/ondol.pyz", "run", "--tools", "triton", "--", tree.python, "-I", "/standin.py", "mine"]
+    assert "1 published" in tree.run(*job, uid=4321).stderr
+    assert '"hits": 1' in tree.run(*job, uid=4321).stdout
+
+
+@needs_root
+@pytest.mark.root
+def test_machine_without_any_zstd_fails_the_job(tree: Tree) -> None:
+    """The pure file in the bare tree: nothing can be unpacked, and that is said, with what to do."""
+    job = ["run", "--store", "/store", "--tools", "triton", "--", tree.python, "-I", "/standin.py"]
+    assert tree.run("/ondol.pyz", *job, "a", uid=0).returncode == 0
+    cold = tree.run("/pure.pyz", *job, "a", uid=0)
+    assert (cold.returncode, '"compiled": 1' in cold.stdout) == (0, True)
+    assert cold.stderr.startswith("ondol: warning: running cold: there is no zstd on this machine")
+    assert "pip install zstandard" in cold.stderr
+    assert cold.stderr.count("zstd on this machine") == 1
+
+
+def test_file_works_for_the_python_at_hand(pyz: Path, store_path: Path) -> None:
+    job = [sys.executable, "-I", str(pyz), "run", "--store", str(store_path), "--", "sh", "-c", "exit 7"]
+    done = subprocess.run(job, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert done.returncode == 7, done.stderr

@@ -1,0 +1,274 @@
+"""Many ranks on one node: one room, filled once, published once, and nobody waits for somebody who is dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ondol.room import meeting
+from ondol.room.share import share_key
+from people import Program, needs_root
+from walls.rooms import rooms_in, standin, titles
+
+RANKS = 16
+#: Each rank says which room it has, then waits until all have said so: none is over before the last has begun.
+TOGETHER = """
+printf '%s %s\\n' "$ONDOL_ROOM" "$TMPDIR" > "$MEET/.$RANK"; mv "$MEET/.$RANK" "$MEET/$RANK"
+until [ "$(ls "$MEET" | wc -l)" -ge "$RANKS" ]; do sleep 0.05; done
+"$@"
+"""
+
+
+def slurm(rank: int, ranks: int = RANKS) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": "77",
+        "SLURM_STEP_ID": "0",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODEID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": f"{ranks}",
+    }
+
+
+class Ranks:
+    """Ranks of one step, started together."""
+
+    def __init__(self, program: Program, store: Path, place: Path) -> None:
+        self.program, self.store, self.place = program, store, place
+        self.meet = place / "meet"
+        self.meet.mkdir()
+        self.base = place / "rooms"
+        self.base.mkdir()
+
+    def start(
+        self, rank: int, *command: str, ranks: int = RANKS, options: tuple[str, ...] = (), code: str = "", **env: str
+    ) -> subprocess.Popen[str]:
+        start = [self.program.python, "-c", code + _RUN] if code else [self.program.python, "-m", "ondol"]
+        words = ["run", "--store", str(self.store), "--tools", "triton", "--room-dir", str(self.base), *options, "--"]
+        variables = {**slurm(rank, ranks), "MEET": str(self.meet), "RANK": str(rank), "RANKS": str(ranks), **env}
+        return subprocess.Popen(
+            [*start, *words, *command],
+            env=self.program.env(**variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def rooms(self) -> list[list[str]]:
+        return [path.read_text().split() for path in sorted(self.meet.iterdir())]
+
+
+_RUN = """
+from ondol.cli.main import main
+import sys
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@contextmanager
+def reaped(*running: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for one in running:
+            one.kill()
+            for stream in (one.stdin, one.stdout, one.stderr):
+                if stream:
+                    stream.close()
+            one.wait()
+
+
+@pytest.fixture
+def ranks(program: Program, shared_store: Path, place: Path) -> Ranks:
+    return Ranks(program, shared_store, place)
+
+
+def finish(*running: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
+    ended = [(*one.communicate(timeout=120), one.returncode) for one in running]
+    return [(status, out, err) for out, err, status in ended]
+
+
+def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> None:
+    program.job(ranks.store, "warm")
+    command = ["sh", "-c", TOGETHER, "sh", *standin(program, "warm", "new")]
+    ended = finish(*[ranks.start(rank, *command) for rank in range(RANKS)])
+    assert [status for status, _, _ in ended] == [0] * RANKS, ended
+    told = ranks.rooms()
+    assert len({room for room, _ in told}) == 1
+    assert len({tmp for _, tmp in told}) == RANKS  # fixed names in TMPDIR must not collide
+    assert sum("fill 0.00 s" not in err for _, _, err in ended if "filled" in err) <= 1
+    assert sum("1 new, 1 published" in err for _, _, err in ended) == 1, [err for _, _, err in ended]
+    assert sum("the last rank on this node" in err for _, _, err in ended) == RANKS - 1
+    assert all(json.loads(out)["hits"] >= 1 for _, out, _ in ended)
+    assert titles(ranks.store) == {"warm", "new"}
+    assert list(ranks.base.iterdir()) == []
+
+
+def test_first_rank_killed_while_filling_holds_the_others(ranks: Ranks, program: Program) -> None:
+    """It holds the lock; its helper lives on. The kernel lets go for it, and the next one fills anew."""
+    code = """
+import os, signal
+from ondol.jobs import before
+def fill_for_ever(job):
+    helper = os.fork()
+    if helper:
+        print(helper, flush=True)
+    signal.pause()
+before._fill = fill_for_ever
+"""
+    program.job(ranks.store, "warm")
+    first = ranks.start(0, "true", ranks=3, code=code)
+    assert first.stdout is not None
+    with reaped(first):
+        helper = int(first.stdout.readline())
+        others = [ranks.start(rank, *standin(program, "warm"), ranks=3) for rank in (1, 2)]
+        first.kill()
+        for status, out, err in finish(*others):
+            assert (status, json.loads(out)["hits"]) == (0, 1), err
+        os.kill(helper, signal.SIGKILL)
+
+
+def test_rank_that_holds_the_lock_for_ever_holds_the_others(ranks: Ranks, program: Program) -> None:
+    """After a bounded time a rank has a room of its own, and says so."""
+    program.job(ranks.store, "warm")
+    hold = """
+import signal
+from ondol.jobs import before
+before._fill = lambda job: (print("filling", flush=True), signal.pause())
+"""
+    impatient = "from ondol.jobs import sharing\nsharing._MARGIN = 0.1\n"
+    options = ("--store-timeout", "5s")
+    first = ranks.start(0, "true", ranks=2, code=hold, options=options)
+    assert first.stdout is not None
+    with reaped(first):
+        assert first.stdout.readline() == "filling\n"
+        second = ranks.start(1, *standin(program, "warm"), ranks=2, code=impatient, options=options)
+        ((status, out, err),) = finish(second)
+        assert (status, json.loads(out)["hits"]) == (0, 1), err
+        assert "this rank has a room of its own" in err
+
+
+@pytest.mark.parametrize("statuses", [(0, 3), (3, 0)], ids=["last fails", "last succeeds"])
+def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple[int, int]) -> None:
+    """One rank failed, another did not: what they compiled together proves nothing."""
+    wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done; exit {}'
+    last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait.format(statuses[1])}", "sh", "true", ranks=2)
+    with reaped(last):
+        command = [*standin(program, "one")]
+        script = f"{TOGETHER}\nexit {statuses[0]}"
+        ((status, _, err),) = finish(ranks.start(0, "sh", "-c", script, "sh", *command, ranks=2))
+        assert status == statuses[0], err
+        (ranks.meet / "go").touch()
+        ((status, _, err),) = finish(last)
+    assert status == statuses[1]
+    assert "0 published (the command ended with status 3)" in err
+    assert titles(ranks.store) == set()
+    assert list(ranks.base.iterdir()) == []
+
+
+def test_rank_that_vanishes_is_waited_for(ranks: Ranks, program: Program) -> None:
+    """Its Ondol is killed, its command lives on in the room: the last one leaves both alone; a later job sweeps."""
+    wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done'
+    lost = ranks.start(0, "sh", "-c", f"{TOGETHER}\necho in; read line", "sh", "true", ranks=2)
+    last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait}", "sh", *standin(program, "one"), ranks=2)
+    assert lost.stdin is not None
+    assert lost.stdout is not None
+    with reaped(lost, last):
+        assert lost.stdout.readline() == "in\n"
+        lost.kill()
+        lost.wait()
+        (ranks.meet / "go").touch()
+        ((status, _, err),) = finish(last)
+        assert status == 0
+        assert "a rank vanished: nothing is published" in err
+        assert len(rooms_in(ranks.base)) == 1
+        lost.stdin.close()
+        lost.stdout.read()  # the command is over
+    assert titles(ranks.store) == set()
+    program.job(ranks.store, "later", options=("--room-dir", str(ranks.base)))
+    assert rooms_in(ranks.base) == []
+
+
+def test_ranks_of_different_jobs_meet(ranks: Ranks, program: Program) -> None:
+    """Another step, another store, another scope, or no wish to share: a room of one's own."""
+    other = ranks.place / "other"
+    assert program.ondol("store", "init", str(other)).returncode == 0
+    variants: list[tuple[tuple[str, ...], dict[str, str]]] = [
+        ((), {}),
+        ((), {"SLURM_STEP_ID": "1"}),
+        (("--store", str(other)), {}),
+        (("--scope", "mine"), {}),
+        (("--share", "off"), {}),
+        (("--share", "us"), {}),
+    ]
+    running = [
+        ranks.start(n, "sh", "-c", TOGETHER, "sh", "true", options=options, **{**env, "RANKS": str(len(variants))})
+        for n, (options, env) in enumerate(variants)
+    ]
+    assert [status for status, _, _ in finish(*running)] == [0] * len(variants)
+    assert len({room for room, _ in ranks.rooms()}) == len(variants)
+    assert list(ranks.base.iterdir()) == []
+
+
+def test_variables_that_a_site_unsets_break_the_way_out(ranks: Ranks, program: Program) -> None:
+    """The script unsets every SLURM variable for what it starts; Ondol read them when it began."""
+    script = f"for name in $(env | sed -n 's/^\\(SLURM[A-Z_]*\\)=.*/\\1/p'); do unset $name; done\n{TOGETHER}"
+    command = ["sh", "-c", script, "sh", *standin(program, "one")]
+    ended = finish(*[ranks.start(rank, *command, ranks=2) for rank in range(2)])
+    assert [status for status, _, _ in ended] == [0, 0], ended
+    assert len({room for room, _ in ranks.rooms()}) == 1
+    assert titles(ranks.store) == {"one"}
+
+
+def digest_dirs(base: Path) -> list[Path]:
+    return [path for path in base.iterdir() if path.name.startswith("ondol-meet-")]
+
+
+@needs_root
+@pytest.mark.root
+def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Program) -> None:
+    """Its name can be guessed and its parent is /tmp: whose it is decides."""
+    hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: setattr(job, 'room', None)\n"
+    assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
+    (folder,) = digest_dirs(ranks.base)
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, 1234, 1234)
+    ((status, out, err),) = finish(ranks.start(1, *standin(program, "one"), ranks=2))
+    assert status == 0, err
+    assert "somebody planted it" in err
+    assert json.loads(out)["compiled"] == 1
+
+
+def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:
+    hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: setattr(job, 'room', None)\n"
+    assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
+    assert len(digest_dirs(ranks.base)) == 1
+    meeting.sweep(str(ranks.base))
+    assert digest_dirs(ranks.base) == []
+
+
+@pytest.mark.parametrize(
+    ("configured", "changes", "key"),
+    [
+        ("auto", {}, "slurm 77.0"),
+        ("off", {}, ""),
+        ("mine", {}, "name mine"),
+        ("auto", {"SLURM_STEP_TASKS_PER_NODE": "1"}, ""),
+        ("auto", {"SLURM_STEP_TASKS_PER_NODE": "4(x2),1", "SLURM_NODEID": "1"}, "slurm 77.0"),
+        ("auto", {"SLURM_STEP_TASKS_PER_NODE": "4(x2),1", "SLURM_NODEID": "2"}, ""),
+        ("auto", {"SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_NODEID": "3"}, ""),
+        ("auto", {"SLURM_STEP_TASKS_PER_NODE": "many(xx)"}, ""),
+        ("auto", {"SLURM_STEP_TASKS_PER_NODE": "9(x99999999999)"}, "slurm 77.0"),
+        ("auto", {"SLURM_STEP_ID": ""}, ""),
+        ("auto", {"SLURM_LOCALID": ""}, ""),
+    ],
+)
+def test_ranks_are_recognised(configured: str, changes: dict[str, str], key: str) -> None:
+    assert share_key(configured, {**slurm(0), **changes}) == key
