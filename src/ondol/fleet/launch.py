@@ -17,9 +17,8 @@ from typing import Protocol
 import pytest
 
 from ondol.fleet import wire
+from ondol.fleet.options import WORKER_ENV
 from ondol.fleet.worker import Place, begin_in_fork, settle_in
-
-WORKER_ENV = "ONDOL_WORKER_START"
 
 
 @dataclass
