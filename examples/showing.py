@@ -53,6 +53,7 @@ class Job:
         command: Sequence[str],
         *,
         uid: int | None = None,
+        umask: int = -1,
         env: Mapping[str, str] | None = None,
         cwd: Path | str = "/",
     ) -> None:
@@ -62,7 +63,7 @@ class Job:
         become: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
         environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": self._output, "stderr": subprocess.STDOUT}
-        self._process = subprocess.Popen(list(command), cwd=cwd, env=environment, **streams, **become)
+        self._process = subprocess.Popen(list(command), cwd=cwd, env=environment, umask=umask, **streams, **become)
 
     def end(self) -> Ended:
         status = self._process.wait(timeout=LIMIT)
@@ -81,6 +82,31 @@ def together(jobs: Sequence[Job]) -> list[Ended]:
 def need_root(why: str) -> None:
     if os.geteuid() != 0:
         raise CannotShow(f"{why}: run it as root, in a container or on a machine that you may lose")
+
+
+def for_everybody(place: Path, folders: Sequence[Path]) -> tuple[str, str]:
+    """(a Python, its PYTHONPATH) with what is in these folders, for any user: a checkout may be in somebody's home."""
+    python = os.path.realpath(sys.executable)
+    if not open_to_all(Path(python)):
+        raise CannotShow(f"other users cannot execute {python}: make .venv of the system's own Python")
+    path = []
+    for number, folder in enumerate(dict.fromkeys(folders)):
+        if not open_to_all(folder):
+            copy = place / f"packages-{number}"
+            # Links cost nothing; on another file system there are none.
+            if subprocess.run(["cp", "-rL", "--link", folder, copy], capture_output=True, check=False).returncode:
+                subprocess.run(["rm", "-rf", copy], check=False)
+                subprocess.run(["cp", "-rL", folder, copy], check=True)
+            folder = copy
+        path.append(str(folder))
+    return python, os.pathsep.join(path)
+
+
+def open_to_all(path: Path) -> bool:
+    """Whether every user can come there and look."""
+    return (
+        all(above.stat().st_mode & 0o001 for above in path.resolve().parents) and path.stat().st_mode & 0o005 == 0o005
+    )
 
 
 class Story:
