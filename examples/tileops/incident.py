@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import sys
@@ -58,7 +59,9 @@ class Nightly:
             raise CannotShow(f"needs a Python with {', '.join(NEEDS)} (make .build/tools)")
 
     def env(self) -> dict[str, str]:
-        return {**IMAGE, "HOME": "/nonexistent", "TMPDIR": str(self.place / "tmp"), "PYTHONPATH": self.path}
+        # Where some images keep the GPU's driver.
+        driver = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+        return {**IMAGE, **driver, "HOME": "/nonexistent", "TMPDIR": f"{self.place}/tmp", "PYTHONPATH": self.path}
 
     def job(self, name: str, command: Sequence[str], uid: int, umask: int = 0o022, **env: str) -> Job:
         return Job(name, command, uid=uid, umask=umask, env={**self.env(), **env}, cwd=self.place)
