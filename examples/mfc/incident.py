@@ -140,7 +140,7 @@ def before(story: Story, node: Node, good: Path) -> dict[str, Any]:
     cleaned = node.legs("clean.sh")
     told["clean"] = keep(cleaned)
     story.say(f"\nWith a better lock, and `uv cache clean` after a failure: {cleaned['installed']} of 9.")
-    story.say(f"The cache was emptied {cleaned['cleaned']} times; {len(cleaned['fetched'])} wheels were fetched again.")
+    story.say(f"Times the cache was emptied: {cleaned['cleaned']}. Wheels fetched again: {len(cleaned['fetched'])}.")
     return told
 
 

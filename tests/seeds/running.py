@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -60,3 +62,11 @@ def lint_shell(script: str, dialect: str = "bash") -> None:
     command = [SHELLCHECK, f"--shell={dialect}", "-"]
     done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def check_diff(readme: Path, before: Path, after: Path) -> None:
+    """The page shows every line that changes, and no other."""
+    lines = difflib.unified_diff(before.read_text().splitlines(), after.read_text().splitlines(), n=0, lineterm="")
+    real = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    (shown,) = re.findall(r"```diff\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert [line for line in shown.splitlines() if line[0] in "+-"] == real

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from seeds.running import EXAMPLES, Told, lint_shell, lint_yaml, script_of, tell
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, tell
 
 FOLDER = EXAMPLES / "mfc"
 SCRIPTS = ("before.sh", "flock.sh", "clean.sh", "after.sh")
@@ -138,3 +138,4 @@ def test_change_is_more_than_one_word_before_the_command() -> None:
     before, after = ((FOLDER / name).read_text() for name in ("before.sh", "after.sh"))
     assert before.replace("uv pip install", "ondol guard -- uv pip install") == after
     assert before.count("uv pip install") == 1
+    check_diff(FOLDER / "README.md", FOLDER / "before.sh", FOLDER / "after.sh")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from people import ROOT, needs_root
-from seeds.running import EXAMPLES, Told, lint_shell, lint_yaml, script_of, tell
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, tell
 from walls.conftest import place, shared_store
 from walls.test_examples import ENDS, Host, Runner, host, runner
 
@@ -150,6 +150,7 @@ def test_workflow_changes_more_than_the_caches() -> None:
     assert action["uses"] == "ondol/ondol@v1"
     assert set(action["with"]) <= set(yaml.safe_load((ROOT / "action.yml").read_text())["inputs"])
     assert before == after
+    check_diff(FOLDER / "README.md", FOLDER / "before.yml", FOLDER / "after.yml")
 
 
 @pytest.mark.parametrize("end", ENDS)
