@@ -48,22 +48,28 @@ class TestIncident:
 
     def test_it_is_blamed_on_the_operators(self, told: Told) -> None:
         """A03, A08: all 21 have a known cause, and the cache directory shows it."""
-        assert told.before["explained"] == {"triton-foreign-key-dir": 15, "inductor-foreign-cache": 6}
+        explained = told.before["explained"]
+        assert sum(explained.values()) == 21
+        assert set(explained) <= {"triton-foreign-key-dir", "inductor-foreign-cache"}
         assert told.before["doctor"] == 1
 
     def test_it_still_happens_with_ondol(self, told: Told) -> None:
         """A21, A22: past compiling and caching, to numbers that are compared."""
         assert (told.status, told.facts["gone"]) == (0, True)
-        for user in ("as 1000", "as 1001"):
-            assert (told.after[user]["status"], told.after[user]["passed"], told.after[user]["failed"]) == (0, 21, {})
+        for job in self.jobs(told):
+            assert (job["status"], job["passed"], job["failed"]) == (0, 21, {})
 
     def test_jobs_are_safe_and_cold(self, told: Told) -> None:
         """A14: what root compiled is used by both, what the first one compiled by the second."""
-        assert told.before["filled"]["counted"]["triton"] == {"compiled": 15, "hits": 0}
-        assert told.after["as 1000"]["counted"]["triton"] == {"compiled": 0, "hits": 15}
-        assert told.after["as 1000"]["counted"]["inductor"] == {"compiled": 1, "hits": 5}
-        assert told.after["as 1001"]["counted"]["triton"] == {"compiled": 0, "hits": 15}
-        assert told.after["as 1001"]["counted"]["inductor"] == {"compiled": 0, "hits": 6}
+        filled, first, second = (one["counted"] for one in (told.before["filled"], *self.jobs(told)))
+        made = filled["triton"]["compiled"]
+        assert made >= 15  # with a GPU Inductor's are among them
+        assert first["triton"] == {"compiled": 0, "hits": made}
+        assert first["inductor"]["compiled"] > 0
+        assert (second["inductor"], second["triton"]["compiled"]) == ({"compiled": 0, "hits": 6}, 0)
+
+    def jobs(self, told: Told) -> list[dict[str, Any]]:
+        return [told.after["as 1000"], told.after["as 1001"]]
 
     def test_operator_code_is_changed(self, told: Told) -> None:
         """A23: what ran, before and after, is what is in the repository."""
