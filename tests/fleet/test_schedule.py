@@ -163,3 +163,33 @@ def test_when_every_device_is_lost_nothing_is_silently_dropped() -> None:
     scheduler.revoked("d0.0", [1])
     stranded = [a.work for a in scheduler.step()]  # type: ignore[union-attr]
     assert sorted(stranded) == [1, 2, 3, 4]
+
+
+def test_what_was_handed_to_a_lost_device_and_never_began_is_asked_back() -> None:
+    """Its worker may be on the way out, for another runtime or a fresh process: then nothing there will ever run it."""
+    scheduler = build([Work(n, f"m{n}") for n in range(2)], slots(2), devices(2), depth=1)
+    handed = {action.slot: action.work for action in scheduler.step() if isinstance(action, Run)}
+    assert scheduler.device_lost("d0") == [Revoke("d0.0")]
+    scheduler.revoked("d0.0", [handed["d0.0"]])
+    scheduler.ended("d1.0", handed["d1.0"])
+    scheduler.settle(handed["d1.0"])
+    assert [action.work for action in scheduler.step() if isinstance(action, Run)] == [handed["d0.0"]]
+
+
+def test_a_stop_asks_back_what_never_began() -> None:
+    scheduler = build([Work(0, "m")], slots(1), devices(1))
+    scheduler.step()
+    assert scheduler.stop() == [Revoke("d0.0")]
+    scheduler.revoked("d0.0", [0])
+    assert scheduler.finished
+
+
+def test_what_was_given_up_on_a_slot_and_comes_back_from_it_runs_twice() -> None:
+    """A worker that never started: its item is sent elsewhere at once, and the slot gives it back as well."""
+    scheduler = build([Work(n, "m") for n in range(2)], slots(1), devices(1))
+    scheduler.step()
+    scheduler.device_lost("d0")
+    scheduler.ended("d0.0", 0)
+    scheduler.repeat(0, frozenset({"d0"}))
+    scheduler.revoked("d0.0", [0, 1])
+    assert scheduler.waiting_works() == [0, 1]

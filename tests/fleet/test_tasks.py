@@ -140,6 +140,26 @@ def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
         assert "507899" in quarantine["why"]
 
 
+def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_lost(suite) -> None:
+    """The third task is handed over and waits for a worker with another runtime when the second proves the device bad."""
+    suite.write(
+        rt="""
+        class One:
+            def open(self, device): raise OSError("set_device failed with code 507899")
+            def run(self, task): pass
+        class Another(One): pass
+        """
+    )
+    body = '[runtime.one]\nclass = "rt:One"\n[runtime.another]\nclass = "rt:Another"\n'
+    body += "".join(
+        f'[[task]]\nname = "t{n}"\nruntime = "{r}"\n' for n, r in enumerate(("one", "one", "another", "another"))
+    )
+    task_file(suite, "t", body)
+    result = suite.pytest(devices="sim:1")
+    assert set(short(result).values()) == {"device-lost"}
+    assert [quarantine["device"] for quarantine in result.record.quarantines] == ["sim0"]
+
+
 def test_commands_have_deadlines_outcomes_and_output(suite) -> None:
     task_file(
         suite,

@@ -112,6 +112,8 @@ class Scheduler:
         state = self.slots[slot]
         thief, state.thief = self.slots.get(state.thief), ""
         state.waiting = False
+        # Whoever gave up on the slot meanwhile has taken care of some of them.
+        works = [w for w in works if w in state.handed]
         state.handed = [w for w in state.handed if w not in works]
         if thief is None or thief.down or state.down or thief.todo or self.stopping:
             self._give_back(works)
@@ -168,7 +170,8 @@ class Scheduler:
             state.down = True
             self._give_back(state.todo)
             state.todo = []
-            if len(state.handed) > 1 and not state.waiting:
+            # Also for a single one: it may wait for a worker that is being replaced, and none will come.
+            if state.handed and not state.waiting:
                 state.waiting = True
                 actions.append(Revoke(state.slot.name))
         return actions
@@ -191,7 +194,7 @@ class Scheduler:
         self.stopping = True
         actions: list[Action] = []
         for state in self.slots.values():
-            if len(state.handed) > 1 and not state.waiting:
+            if state.handed and not state.waiting:
                 state.waiting = True
                 actions.append(Revoke(state.slot.name))
         return actions
