@@ -69,12 +69,12 @@ def why_not() -> str:
     return f"not installed: {', '.join(missing)} (tests/setup_machine.py does it)" if missing else ""
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> bool:
+def wait_for(condition: Callable[[], object], seconds: float = 30.0, pause: float = 0.02) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        select.select([], [], [], 0.02)
+        select.select([], [], [], pause)
     return True
 
 
