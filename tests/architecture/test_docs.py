@@ -12,7 +12,7 @@ from ondol import config
 from ondol.cli import main, reference
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
@@ -37,6 +37,20 @@ def test_guarantees_name_tests_that_exist() -> None:
     for row in table:
         for name in re.findall(r"`((?:e2e|faults|unit|real|sabotage|fleet|conformance)/[\w./]*)`", row):
             assert (ROOT / "tests" / name).exists(), f"{name} in the guarantees table"
+
+
+def test_row_of_an_incident_is_missing_or_proved_by_nothing() -> None:
+    page = (ROOT / "docs" / "design" / "seeds.md").read_text()
+    rows = [line for line in page.splitlines() if re.match(r"\| [A-D]\d\d", line)]
+    covered = {number for row in rows for number in re.findall(r"\b[A-D]\d\d\b", row.split("|")[1])}
+    last = {"A": 24, "B": 21, "C": 39, "D": 23}
+    assert covered == {f"{letter}{n:02}" for letter, most in last.items() for n in range(1, most + 1)}
+    for row in rows:
+        proofs = re.findall(r"`(\w+/\w+\.py)(?:::(\w+))?`", row)
+        assert proofs or "](" in row.split("|")[3], row
+        for file, name in proofs:
+            text = (ROOT / "tests" / file).read_text()
+            assert not name or f"def test_{name}(" in text, f"{file}::{name}"
 
 
 def test_every_command_and_setting_is_documented() -> None:
