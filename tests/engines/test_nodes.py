@@ -14,7 +14,7 @@ import pytest
 
 from making import write_triton_entry
 from ondol.fleet.journal import read
-from ondol.host import proctree
+from ondol.host import fixed_place, proctree
 from ondol.report import run_markdown
 from ondol.report.run_record import load
 from people import ROOT
@@ -184,6 +184,24 @@ def test_a_torn_cache_of_a_node_is_healed_here_or_not_at_all(suite: Suite) -> No
     assert result.verdicts == {"test_kernel": "passed"}, result.output
     assert [a.outcome for a in result.record.items[0].attempts] == ["cache-fault", "passed"]
     assert events(result.journal, "healed")
+
+
+def test_a_cache_at_a_fixed_path_keeps_a_node_from_starting(suite: Suite, store_path: Path) -> None:
+    if why := fixed_place.why_not({"x": "/tmp"}):
+        pytest.skip(f"fixed paths are not possible here: {why}")
+    suite.write(
+        test_a="""
+        import os
+        def test_1():
+            place = os.environ["TORCH_EXTENSIONS_DIR"]
+            assert place.startswith("/srv/ondol/torch-extensions")
+            os.makedirs(place, exist_ok=True)
+            open(place + "/made", "x").close()
+        """
+    )
+    suite.variables["ONDOL_STORE"] = str(store_path)
+    result = suite.ondol("--tools=torch-extensions", "--launch={agent}", devices="cpu:1")
+    assert result.verdicts == {"test_1": "passed"}, result.output
 
 
 # ---------------------------------------------------------------------- nodes that do not come
