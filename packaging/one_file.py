@@ -28,9 +28,14 @@ import sys
 if sys.version_info < (3, 10):
     sys.exit("ondol: error: this Python is %d.%d; ondol needs 3.10 or newer" % sys.version_info[:2])
 
-from ondol.cli.main import run
+if sys.argv[1:2] == ["-m"]:
+    from ondol.host.itself import run_module
 
-run()
+    run_module(sys.argv[2:])
+else:
+    from ondol.cli.main import run
+
+    run()
 """
 #: Left out: what starts itself by `python -m` and needs an installed package.
 LEFT_OUT = ("__pycache__", "*.pyc", "demo")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +11,7 @@ from ondol.engines.slurm import SlurmEngine
 from ondol.engines.template import PRESETS, TemplateEngine, members, split
 from ondol.errors import UsageError
 from ondol.fleet import devices
+from ondol.host import itself
 
 LOCAL = "local"
 
@@ -84,7 +83,7 @@ def _from_template(
 def _agent(wish: Wish, otherwise: str) -> list[str]:
     """The command of the node program."""
     own = shlex.split(wish.agent or otherwise)
-    return [*(own or [shutil.which(sys.executable) or sys.executable, "-m", "ondol"]), "node"]
+    return [*(own or itself.python("ondol")), "node"]
 
 
 def _indices(wish: Wish) -> list[str]:
