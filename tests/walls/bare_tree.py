@@ -31,6 +31,7 @@ def build(tree: Path) -> str:
     _copy(tree, binary)
     for needed in sorted(_libraries([binary, *library.glob("lib-dynload/*.so")])):
         _copy(tree, needed)
+    (tree / "usr" / "bin" / "python3").symlink_to(binary.name)
     for folder in ("tmp", "proc", "dev", "sys", "etc", "run", "ondol", "var"):
         (tree / folder).mkdir()
     (tree / "tmp").chmod(0o1777)

@@ -192,6 +192,7 @@ def test_plugin_is_registered_twice_or_not_at_all(
     env = {**os.environ, **variables}
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "cannot be rewritten" not in done.stdout
 
 
 def test_python_without_pytest_is_met_with_a_traceback(pyz: Path) -> None:

@@ -56,7 +56,11 @@ def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
     if not target:
         raise UsageError(f"--engine {name} needs a target", hint=f"--engine {name}:{_example(name)}")
     preset = PRESETS[name]
-    return _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
+    made = _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
+    if preset.bring and itself.archive() and not wish.agent:
+        made.agent = ["python3", itself.archive(), "node"]
+        made.bring = preset.bring.format(shlex.quote(itself.archive()))
+    return made
 
 
 def _example(name: str) -> str:

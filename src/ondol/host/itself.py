@@ -29,12 +29,3 @@ def python(module: str, *arguments: str) -> list[str]:
 def pytest(*arguments: str) -> list[str]:
     """The user's pytest with our plugin."""
     return python("pytest", *PLUGIN, *arguments)
-
-
-def run_module(words: list[str]) -> None:
-    """What `ondol.pyz -m MODULE ARGUMENTS` does: as `python -m`, which also finds what is in the current directory."""
-    import runpy
-
-    module, sys.argv[:] = words[0], words
-    sys.path.insert(1, os.getcwd())
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
