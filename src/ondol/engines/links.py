@@ -332,6 +332,8 @@ class Links:
         why = node.problem or gone.why or _last_line(log) or launch.how()
         if node.unexplained and _last_line(log):
             why = f"{why}; it said: {_last_line(log)}"
+        if gone.why and gone.why not in why:
+            why = f"{why} ({gone.why})"
         if node.file:
             why = f"collection of {node.file} failed there: {why}"
         self._close(node)

@@ -172,6 +172,8 @@ class SlurmEngine:
         if state in _OVER:
             told = f"Slurm job {self.job} is {state}" + (f" ({reason})" if reason not in {"", "None"} else "")
             return Gone(told, machine=True, again=False)
+        if since := self._preempted():
+            return Gone(f"Slurm preempts job {self.job} (since {since})", machine=True, again=False)
         machine = self._node_state(node)
         if any(word in machine for word in _UNUSABLE):
             return Gone(f"Slurm says that {node} is {machine}", machine=True, again=False)
@@ -180,6 +182,13 @@ class SlurmEngine:
     def _job_state(self) -> tuple[str, str]:
         words = self._ask("squeue", "-h", "-j", self.job, "-t", "all", "-o", "%T|%r").strip().partition("|")
         return words[0], words[2]
+
+    def _preempted(self) -> str:
+        """Since when; the job still counts as running during the partition's GraceTime."""
+        for word in self._ask("scontrol", "-o", "show", "job", self.job).split():
+            if word.startswith("PreemptTime=") and word != "PreemptTime=None":
+                return word.removeprefix("PreemptTime=")
+        return ""
 
     def _node_state(self, node: str) -> str:
         """IDLE, MIXED, DOWN*, ALLOCATED+DRAIN …; an asterisk says that it does not answer."""

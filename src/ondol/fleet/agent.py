@@ -482,7 +482,6 @@ def say_status(status: int, maxrss: int = 0) -> str:
     number = os.WTERMSIG(status)
     text = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else f"killed by signal {number}"
     if number == signal.SIGKILL:
-        text += (
-            f", not by us; the kernel's out-of-memory killer does that (it had {maxrss >> 10} MiB resident at its peak)"
-        )
+        peak = f" (it had {maxrss >> 10} MiB resident at its peak)" if maxrss else ""
+        text += f", not by us; the kernel's out-of-memory killer does that{peak}"
     return text
