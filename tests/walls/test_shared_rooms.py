@@ -173,8 +173,8 @@ def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple
     assert list(ranks.base.iterdir()) == []
 
 
-def test_rank_that_vanishes_is_waited_for(ranks: Ranks, program: Program) -> None:
-    """Its Ondol is killed, its command lives on in the room: the last one leaves both alone; a later job sweeps."""
+def test_rank_that_vanishes_is_waited_for_or_costs_the_others_their_work(ranks: Ranks, program: Program) -> None:
+    """Its Ondol is killed, its command lives on in the room: the last one publishes and leaves it; a later job sweeps."""
     wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done'
     lost = ranks.start(0, "sh", "-c", f"{TOGETHER}\necho in; read line", "sh", "true", ranks=2)
     last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait}", "sh", *standin(program, "one"), ranks=2)
@@ -187,11 +187,12 @@ def test_rank_that_vanishes_is_waited_for(ranks: Ranks, program: Program) -> Non
         (ranks.meet / "go").touch()
         ((status, _, err),) = finish(last)
         assert status == 0
-        assert "a rank vanished: nothing is published" in err
+        assert "1 rank vanished" in err
+        assert "1 new, 1 published" in err
         assert len(rooms_in(ranks.base)) == 1
         lost.stdin.close()
         lost.stdout.read()  # the command is over
-    assert titles(ranks.store) == set()
+    assert titles(ranks.store) == {"one"}
     program.job(ranks.store, "later", options=("--room-dir", str(ranks.base)))
     assert rooms_in(ranks.base) == []
 
