@@ -339,6 +339,29 @@ def test_n(n, device):
 
 
 @pytest.mark.fault
+def test_a_node_whose_devices_are_bad_fails_items_for_ever(suite: Suite) -> None:
+    """Nothing is wrong with its agent; each of its devices is set aside on evidence, and the items pass elsewhere."""
+    suite.write(
+        test_a=HEAD
+        + """
+@pytest.mark.parametrize("n", range(30))
+def test_n(n, device):
+    if device.names[0].startswith("bad/"):
+        (HERE / f"{device.names[0][-1]}-{n}.tried").touch()
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    # Each of the others must have had the chance to spoil enough of them.
+    deadline = time.monotonic() + 60
+    while min(len(list(HERE.glob(f"{d}-*.tried"))) for d in "01") < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+"""
+    )
+    result = suite.ondol("--launch=env W={node} {agent}", "--nodes=good,bad", "--retries=2", devices="cpu:2")
+    assert result.record.counts() == {"passed": 30}, result.output
+    assert {q["device"] for q in result.record.quarantines} == {"bad/cpu0", "bad/cpu1"}, result.output
+    assert "went badly here and passed elsewhere" in result.output
+
+
+@pytest.mark.fault
 def test_a_node_that_is_told_to_go_gets_more_work(suite: Suite) -> None:
     """SIGTERM to the node program alone, as `docker stop` does: what runs there may end, and nothing follows it."""
     suite.write(test_a=WAITING)

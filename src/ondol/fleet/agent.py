@@ -236,6 +236,9 @@ class Agent:
         if berth is None:
             return
         berth.lost = True
+        if berth.queue:
+            # It waits for a fresh process that nobody will start here any more.
+            self._cmd_revoke(message)
         for keeper in (berth.worker, berth.standby):
             if keeper is not None and keeper.ladder is None:
                 keeper.start_ladder("device-lost", message["why"], time.monotonic(), dump=False)
