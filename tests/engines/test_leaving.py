@@ -143,6 +143,30 @@ def test_the_last_node_leaves_and_what_was_on_its_way_is_waited_for(tmp_path: Pa
     assert WHY in controller.stop_reason
 
 
+@pytest.mark.parametrize("in_time", [True, False], ids=["ends in time", "does not end"])
+def test_what_runs_at_the_end_of_the_allocation_is_killed_without_a_word(tmp_path: Path, in_time: bool) -> None:
+    """Near the end nothing more is handed out, and what runs may end; at the end it is ended while it can be reported."""
+    link = ScriptedLink()
+
+    def script() -> Iterator[list[Message]]:
+        yield [up("n1")]
+        runs, *waits = link.orders("n1")
+        yield [begun(runs)]
+        yield [{"e": "allocation-ending", "why": "59 s left"}]
+        assert link.sent[-1] == {"c": "revoke", "slot": "n1/cpu0"}
+        yield [{"e": "revoked", "slot": "n1/cpu0", "items": [order["item"] for order in waits]}]
+        if in_time:
+            yield passed(runs)[1:]
+        yield [{"e": "allocation-over", "why": "14 s left"}]
+        assert link.sent[-1] == {"c": "interrupt"}
+        yield [{**passed(runs)[1], "how": "interrupted", "reason": "interrupted while it ran", "reports": []}]
+
+    link.script = script()
+    controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(4)])
+    assert verdicts(controller) == ["passed" if in_time else "not-run", "not-run", "not-run", "not-run"]
+    assert controller.stop_reason == "59 s left"
+
+
 def test_the_guard_against_that_is_gone_and_the_tests_stay_green(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

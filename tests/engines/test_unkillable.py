@@ -107,6 +107,17 @@ def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: 
 
 
 @pytest.mark.fault
+def test_the_end_of_an_allocation_is_said_too_late_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, began = Clock(), Clock.now
+    monkeypatch.setattr(Engine, "seconds_left", lambda _self: 120.0 - (clock.now - began))
+    made = Links(Engine(), Terms(ids=[], instructions={"arguments": []}, go={}, margin=60.0), clock=clock)
+    heard = {event["e"]: clock.now - began for _ in range(150) for event in turns(made, clock, 1)}
+    assert 60 <= heard["allocation-ending"] <= 60 + links.PACE + 1
+    assert 105 <= heard["allocation-over"] <= 105 + links.PACE + 1
+    made.bury()
+
+
+@pytest.mark.fault
 def test_the_end_of_a_run_waits_for_ever_for_such_a_step(unkillable: tuple[Links, Clock]) -> None:
     made, clock = unkillable
     made.send({"c": "finish", "good": True})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ class Step:
 
     def __init__(self, program: Program, cluster: Cluster, place: Path) -> None:
         self._program, self._cluster = program, cluster
+        self._running: list[subprocess.Popen[str]] = []
         self.store, self.meet, self.disks = place / "store", place / "meet", place / "disks"
         marker.create(str(self.store), marker.Writers(), shared=True)
         program.job(self.store, "warm")
@@ -47,7 +49,16 @@ class Step:
         local = 'ONDOL_ROOM_DIR="$DISKS/$SLURMD_NODENAME" exec "$@"'
         step = ["srun", "--nodes=3", f"--ntasks={RANKS}", "--overcommit", "sh", "-c", local, "sh", *words]
         env = {**self._program.env(MEET=str(self.meet), DISKS=str(self.disks)), **self._cluster.environment}
-        return subprocess.Popen(step, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        running = subprocess.Popen(step, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._running.append(running)
+        return running
+
+    def end(self) -> None:
+        """After a failure, too."""
+        (self.meet / "go").touch()
+        for running in self._running:
+            running.kill()
+            running.communicate()
 
     def told(self) -> list[list[str]]:
         """Node, room, TMPDIR and Ondol's PID, of each rank that is there."""
@@ -55,8 +66,10 @@ class Step:
 
 
 @pytest.fixture
-def step(program: Program, cluster: Cluster, tmp_path: Path) -> Step:
-    return Step(program, cluster, tmp_path)
+def step(program: Program, cluster: Cluster, tmp_path: Path) -> Iterator[Step]:
+    made = Step(program, cluster, tmp_path)
+    yield made
+    made.end()
 
 
 def finish(step: Step, running: subprocess.Popen[str]) -> tuple[int, str, str]:
