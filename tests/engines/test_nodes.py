@@ -257,7 +257,9 @@ def test_a_broker_that_ignores_everything_is_waited_for(suite: Suite) -> None:
 def test_an_image_that_is_not_there_is_not_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     docker = suite.path / "docker"
-    docker.write_text("#!/bin/sh\necho \"Unable to find image '$9' locally\" >&2\nexit 125\n")
+    docker.write_text(
+        "#!/bin/sh\necho \"Unable to find image '$9' locally\" >&2\necho \"\nRun 'docker run --help'\" >&2\nexit 125\n"
+    )
     docker.chmod(0o755)
     suite.variables["PATH"] = f"{suite.path}:{os.environ['PATH']}"
     result = suite.ondol("--engine=docker:no/such:image", devices="cpu:1")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondol.cli import test as command
 from ondol.engines import choose, compare, template
 from ondol.engines.choose import Wish
 from ondol.engines.slurm import SlurmEngine, parse_left
@@ -83,13 +84,18 @@ def test_what_cannot_be_meant_is_guessed(wish: Wish, said: str) -> None:
     assert said in str(caught.value) + caught.value.hint
 
 
+def test_words_for_slurm_are_taken_for_options_of_ours() -> None:
+    ours, theirs = command.parse(["--engine", "slurm", "--slurm", "-N2", "--srun", "--mem=4G", "-k", "x"])
+    assert (ours.ondol_slurm, ours.ondol_srun, theirs) == ("-N2", "--mem=4G", ["-k", "x"])
+
+
 def test_a_program_that_is_not_there_is_started() -> None:
     engine = choose.choose(Wish(launch="no-such-program {agent}"), {})
     assert engine is not None
     with pytest.raises(UsageError, match="no program 'no-such-program'"):
         engine.open()
     with pytest.raises(UsageError, match="no srun on PATH"):
-        SlurmEngine(AGENT, {"PATH": "/nowhere"}).open()
+        choose.choose(Wish(engine="slurm"), {"PATH": "/nowhere"})  # before anything is collected
 
 
 def test_presets_are_templates_like_any_other() -> None:

@@ -49,7 +49,9 @@ def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
     if name == "slurm":
         if target:
             raise UsageError(f"--engine {wish.engine}: slurm takes nothing after a colon", hint='--slurm "-N 2 …"')
-        return SlurmEngine(_agent(wish, ""), dict(env), wish.slurm, wish.srun)
+        engine = SlurmEngine(_agent(wish, ""), dict(env), wish.slurm, wish.srun)
+        engine.check()
+        return engine
     if name not in PRESETS:
         known = ", ".join([LOCAL, "slurm", *(f"{preset}:…" for preset in PRESETS)])
         raise UsageError(f"--engine: there is no engine {name!r}", hint=f"{known}; or --launch with a command")

@@ -430,5 +430,6 @@ class Links:
 
 
 def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
+    """That says something: docker's last words are where its help is."""
+    lines = [line for line in text.splitlines() if line.strip() and "--help" not in line]
     return lines[-1].strip() if lines else ""
