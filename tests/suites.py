@@ -13,6 +13,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -138,8 +139,7 @@ class Suite:
     def end(self) -> None:
         """Whatever still runs after a run that was given up ends now: it may hold our pipes open."""
         if any(process.poll() is None for process in self._started):
-            for pid in self.survivors():
-                os.kill(pid, signal.SIGKILL)
+            self.kill_survivors()
         for process in self._started:
             process.wait()
             if process.stdout:
@@ -179,8 +179,13 @@ class Suite:
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            select.select([], [], [], 0.02)
+            select.select([], [], [], 0.005)
         return True
+
+    def kill_survivors(self) -> None:
+        for pid in self.survivors():
+            with suppress(ProcessLookupError):  # it was on its way out
+                os.kill(pid, signal.SIGKILL)
 
     def survivors(self) -> list[int]:
         """Processes of any run of this suite that are still alive: they carry its tag in their environment."""
@@ -196,6 +201,31 @@ class Suite:
             if self.tag.encode() in environment and state != "Z":
                 found.append(int(entry))
         return found
+
+
+def assert_turns_red(
+    suite: Suite, test: Callable[[Suite], None], sabotage: Callable[[], None], patience: float, *also: type[Exception]
+) -> None:
+    """The test fails once `sabotage`, of a module that is a pytest plugin, is done to every run of this suite."""
+    done = suite.path / "sabotaged"
+    module = sys.modules[sabotage.__module__]
+    assert module.__file__
+    suite.patience = suite.longest_wait = patience
+    path = [str(suite.path), os.path.dirname(module.__file__), os.environ.get("PYTHONPATH", "")]
+    plugins = [suite.variables.get("PYTEST_PLUGINS", ""), sabotage.__module__]
+    suite.variables |= {
+        "SABOTAGE": sabotage.__name__,
+        "SABOTAGED": str(done),
+        "PYTEST_PLUGINS": ",".join(filter(None, plugins)),
+        "PYTHONPATH": os.pathsep.join(path),
+    }
+    try:
+        with pytest.raises((AssertionError, subprocess.TimeoutExpired, *also)):
+            test(suite)
+    finally:
+        suite.end()
+        suite.kill_survivors()
+    assert done.exists(), "nothing was broken: the test is red for another reason"
 
 
 @pytest.fixture

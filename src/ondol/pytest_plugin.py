@@ -1,28 +1,17 @@
 """The pytest plugin: inert until `--ondol-devices` (or `ondol_devices` in the ini file) asks for it.
 
-Then pytest collects as ever, and this plugin runs what was collected on warm, supervised workers instead of in this
-process. Reports come back through pytest's own hooks.
+Then pytest collects as ever, and `pytest_runner` runs what was collected on warm, supervised workers instead of in this
+process. Reports come back through pytest's own hooks. This module is imported by every pytest that has Ondol installed,
+so it imports next to nothing.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import pytest
 
-from ondol import exitcodes
-from ondol.engines import choose
-from ondol.errors import OndolError
-from ondol.fleet import devices, launch
-from ondol.fleet.journal import Journal
-from ondol.fleet.options import OPTIONS, destination
-from ondol.fleet.plan import MARKER
-from ondol.jobs import node_settings, run_beyond, run_session
-from ondol.report import run_github, run_record, run_replay, run_summary
-from ondol.testing import fixtures, node, spawned, tasks
-
-STATION = pytest.StashKey["node.Station | None"]()
+from ondol.fleet.options import FRONT_ENV, MARKER, OPTIONS, WORKER_ENV, destination
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,168 +36,23 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Before any conftest imports torch: pools that take every core make every worker slow."""
-    spawned.obey_the_front()
-    spec = wanted(early_config)
-    if not spec or spawned.is_spawned():
-        return
-    station = early_config.stash[STATION] = node.adopt()
-    if station is None and run_beyond.wish_of(early_config).far:
-        return  # the tests run on nodes, which look for their own devices
-    options = early_config.known_args_namespace
-    try:
-        fleet = devices.choose(spec, os.environ, tuple(options.ondol_device_env))
-    except OndolError as error:
-        if station is not None:
-            station.fail(error)
-        raise pytest.UsageError(str(error))
-    workers = len(fleet.devices) * max(1, options.ondol_workers_per_device)
-    os.environ.update(devices.thread_caps(workers, os.environ))
+    if _is_asked(early_config):
+        from ondol import pytest_runner
 
-
-def wanted(config: pytest.Config) -> str:
-    """The device specification; empty when nobody asked."""
-    options = config.known_args_namespace
-    spec = str(getattr(options, "ondol_devices", None) or config.getini("ondol_devices") or "")
-    return spec or ("auto" if run_beyond.wish_of(config).far else "")
+        pytest_runner.before_conftests(early_config)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    spec = wanted(config)
-    started = launch.adopt_spawned()
-    if started is not None:
-        config.pluginmanager.register(fixtures, "ondol-fixtures")
-        config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
-        config.pluginmanager.register(spawned.SpawnedWorker(config, *started), "ondol-spawned")
-        return
-    if not spec:
-        return
-    station = config.stash.get(STATION, None)
-    if station is not None:
-        node.stay_out_of_the_way(config, station.start.node)
-        config.pluginmanager.register(fixtures, "ondol-fixtures")
-        config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
-        config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
-        fleet = run_session.choose_fleet(config, spec)
-        config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
-        return
-    if config.getoption("usepdb", False):
-        raise pytest.UsageError("--pdb needs the test in this process: leave out --ondol-devices")
-    if config.getoption("numprocesses", None):
-        raise pytest.UsageError("-n (pytest-xdist) and --ondol-devices both want to run the tests: choose one")
-    config.pluginmanager.register(fixtures, "ondol-fixtures")
-    config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
-    config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
-    config.pluginmanager.register(Runner(config, spec), "ondol-runner")
+    if _is_asked(config):
+        from ondol import pytest_runner
+
+        pytest_runner.take_over(config)
 
 
-class Runner:
-    """What the plugin does when it is asked for."""
-
-    def __init__(self, config: pytest.Config, spec: str) -> None:
-        self.far: run_session.Far | None = None
-        try:
-            settings = node_settings.take()
-            wish = run_beyond.wish_of(config)
-            engine = choose.choose(wish, os.environ)
-            if engine is None:
-                self.fleet = run_session.choose_fleet(config, spec)
-            else:
-                self.far = run_session.Far(engine, wish, settings)
-                self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
-        except OndolError as error:
-            raise pytest.UsageError(str(error))
-        self.config = config
-        self.journal = Journal(run_session.journal_path(config))
-        self.ended: run_session.Ended | None = None
-
-    # ------------------------------------------------------------------ collection
-
-    def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        if isinstance(collector, pytest.File):
-            self.journal.write({"e": "collecting", "node": collector.nodeid})
-
-    # ------------------------------------------------------------------ the run
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        option = session.config.option
-        if option.collectonly or (session.testsfailed and not option.continue_on_collection_errors):
-            return None  # pytest's own loop says it
-        if not session.items:
-            return True
-        try:
-            self.ended = run_session.run_session(session, self.fleet, self.journal, self.far)
-        except OndolError as error:
-            raise pytest.UsageError(str(error))
-        return _say_how_it_stopped(session, self.ended)
-
-    def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
-        return run_replay.status_of(report)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        status = int(exitstatus)
-        if self.ended is not None:
-            status = exit_status(status, self.ended)
-            session.exitstatus = status
-        self.journal.write({"e": "over", "status": status, "counts": self._counts()})
-
-    def _counts(self) -> dict[str, int]:
-        return {v.value: n for v, n in self.ended.controller.tally.counts.items()} if self.ended else {}
-
-    def pytest_unconfigure(self) -> None:
-        self.journal.close()
-
-    def pytest_report_header(self) -> str:
-        if self.far is not None:
-            return f"ondol: {self.fleet.how}, journal {self.journal.path}"
-        kind = self.fleet.devices[0].kind
-        return f"ondol: {len(self.fleet.devices)} x {kind} ({self.fleet.how}), journal {self.journal.path}"
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.ended is not None:
-            run_summary.write(terminalreporter, self.ended)
-            self._tell_github(terminalreporter)
-
-    def _tell_github(self, terminal: Any) -> None:
-        if not run_github.here(os.environ):
-            return
-        record = run_record.load(self.journal.path)
-        terminal.line("::group::ondol annotations")
-        for line in run_github.commands(record):
-            terminal.line(line)
-        terminal.line("::endgroup::")
-        run_github.write_step_summary(record, os.environ)
-
-
-def _say_how_it_stopped(session: pytest.Session, ended: run_session.Ended) -> bool:
-    """Leave the loop as pytest's own would have."""
-    controller = ended.controller
-    if controller.stop_reason == "interrupted":
-        raise KeyboardInterrupt
-    if controller.exit_request is not None:
-        message, status = controller.exit_request
-        pytest.exit(message, status)
-    if session.shouldfail:
-        raise session.Failed(session.shouldfail)
-    if session.shouldstop:
-        raise session.Interrupted(session.shouldstop)
-    return True
-
-
-def exit_status(status: int, ended: run_session.Ended) -> int:
-    """pytest's own, unless the run could not say everything."""
-    controller = ended.controller
-    if not controller.tally.adds_up:
-        return int(pytest.ExitCode.INTERNAL_ERROR)
-    if controller.stop_reason == "session-timeout":
-        return exitcodes.SESSION_TIMEOUT
-    if status == pytest.ExitCode.OK and controller.tally.incomplete:
-        return exitcodes.INCOMPLETE
-    # What the settings of the cache wing ask for is a matter of the rooms, and those are on the nodes.
-    rooms = [room["status"] for room in controller.nodes.rooms.values()]
-    asked = [s for s in (exitcodes.NOT_WARM, exitcodes.STRICT) if s in rooms]
-    return asked[0] if status == pytest.ExitCode.OK and asked else status
+def _is_asked(config: pytest.Config) -> bool:
+    """Whether anybody said anything to us: an option, the ini file, or the process that started this pytest."""
+    given = config.known_args_namespace
+    options = (getattr(given, destination(one), None) != one.kwargs.get("default") for one in OPTIONS)
+    return FRONT_ENV in os.environ or WORKER_ENV in os.environ or any(options) or bool(config.getini("ondol_devices"))

@@ -19,6 +19,7 @@ LAYERS: list[set[str]] = [
     {"room", "heal", "trust", "fleet"},
     {"doctor", "report", "engines"},
     {"jobs", "testing"},
+    {"pytest_runner"},
     {"cli", "pytest_plugin"},
     {"demo", "__main__", "__init__"},
 ]

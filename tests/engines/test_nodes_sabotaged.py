@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Callable
 
 import breaking_nodes
 import pytest
 import test_nodes
 
-from suites import Suite
+from suites import Suite, assert_turns_red
 
 pytestmark = pytest.mark.fault
 
@@ -28,22 +25,4 @@ CASES: dict[Callable[[], None], Callable[[Suite], None]] = {
 
 @pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
 def test_a_guard_is_gone_and_its_test_stays_green(suite: Suite, sabotage: Callable[[], None]) -> None:
-    done = suite.path / "sabotaged"
-    suite.patience = 12.0
-    suite.variables |= {
-        "SABOTAGE": sabotage.__name__,
-        "SABOTAGED": str(done),
-        "PYTEST_PLUGINS": "ondol.pytest_plugin,breaking_nodes",
-        "PYTHONPATH": os.pathsep.join(
-            [str(suite.path), os.path.dirname(breaking_nodes.__file__), os.environ.get("PYTHONPATH", "")]
-        ),
-    }
-    suite.longest_wait = 12.0
-    try:
-        with pytest.raises((AssertionError, subprocess.TimeoutExpired, KeyError, ValueError)):
-            CASES[sabotage](suite)
-    finally:
-        suite.end()
-        for pid in suite.survivors():
-            os.kill(pid, signal.SIGKILL)
-    assert done.exists(), "nothing was broken: the test is red for another reason"
+    assert_turns_red(suite, CASES[sabotage], sabotage, 12.0, KeyError, ValueError)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 from xml.etree import ElementTree
@@ -32,16 +30,6 @@ def test_n(n, tmp_path):
         os.execvp("sleep", ["sleep", "600"])
     sum(range(20000))
 """
-
-
-def wait_for(condition, seconds: float = 20.0) -> bool:  # type: ignore[no-untyped-def]
-    """Until it holds; False when it did not."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        select.select([], [], [], 0.005)
-    return True
 
 
 def lines_of(journal: Path) -> int:
@@ -82,12 +70,12 @@ def test_sigkill_at_a_random_point(suite, kind, number) -> None:
     journal = suite.path / f"journal-{uuid.uuid4().hex}.jsonl"
     process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:2", f"--journal={journal}"])
     point = random.randint(4, 150)
-    wait_for(lambda: lines_of(journal) >= point or process.poll() is not None)
+    suite.wait_for(lambda: lines_of(journal) >= point or process.poll() is not None)
     target = victim(kind, process, journal)
     if target:
         os.kill(target, signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
-    assert wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
     record = load(journal)
     if record.planned:
         assert len(record.items) == 60
@@ -106,7 +94,7 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
     suite.write(test_a="def test_1(): pass\ndef test_2():\n    while True: pass\ndef test_3(): pass\n")
     journal = suite.path / "journal.jsonl"
     process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}"])
-    assert wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
+    assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
     os.kill(controller_of(process), signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert [item.verdict for item in load(journal).items] == ["passed", "crashed", "not-run"]
@@ -122,10 +110,10 @@ def test_a_killed_pytest_without_a_front_leaves_its_workers_behind(suite) -> Non
     journal = suite.path / "journal.jsonl"
     command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", f"--ondol-journal={journal}"]
     process = suite.start(command)
-    assert wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
+    assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
     process.kill()
     process.communicate(timeout=suite.patience)
-    assert wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
 
 
 HANGS = """
@@ -151,7 +139,7 @@ def test_one_interrupt_stops_reports_and_exits(suite, number) -> None:
     journal = suite.path / "journal.jsonl"
     command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:1", f"--ondol-journal={journal}"]
     process = suite.start(command)
-    assert wait_for(lambda: running(journal))
+    assert suite.wait_for(lambda: running(journal))
     os.kill(process.pid, number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2, output
@@ -182,7 +170,7 @@ def test_two_interrupts_mean_now(suite) -> None:
     flags = ["--ondol-devices=cpu:1", f"--ondol-journal={journal}", "--ondol-grace=3600"]
     process = suite.start([sys.executable, "-m", "pytest", *flags])
     for heard in range(2):
-        assert wait_for((suite.path / f"deaf-{heard}").exists)
+        assert suite.wait_for((suite.path / f"deaf-{heard}").exists)
         os.kill(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 2
@@ -199,7 +187,7 @@ def test_ctrl_c_at_the_terminal_reaches_pytest_through_the_front(suite, where) -
     suite.write(test_a=body)
     command = [sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={suite.path / 'j'}"]
     process = suite.start(command, start_new_session=True)
-    assert wait_for((suite.path / "hangs").exists)
+    assert suite.wait_for((suite.path / "hangs").exists)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2, output

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 from collections.abc import Callable
 
 import breaking
@@ -16,6 +13,7 @@ import test_parity
 import test_wire
 
 from ondol.fleet import wire
+from suites import assert_turns_red
 
 pytestmark = pytest.mark.fault
 
@@ -36,24 +34,7 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
 
 @pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
 def test_a_guard_is_gone_and_its_test_stays_green(suite, sabotage: Callable[[], None]) -> None:
-    done = suite.path / "sabotaged"
-    suite.patience = 10.0
-    suite.variables = {
-        "SABOTAGE": sabotage.__name__,
-        "SABOTAGED": str(done),
-        "PYTEST_ADDOPTS": "-p breaking",
-        "PYTHONPATH": os.pathsep.join(
-            [str(suite.path), os.path.dirname(breaking.__file__), os.environ.get("PYTHONPATH", "")]
-        ),
-    }
-    try:
-        with pytest.raises((AssertionError, subprocess.TimeoutExpired)):
-            CASES[sabotage](suite)
-    finally:
-        suite.end()
-        for pid in suite.survivors():
-            os.kill(pid, signal.SIGKILL)
-    assert done.exists(), "nothing was broken: the test is red for another reason"
+    assert_turns_red(suite, CASES[sabotage], sabotage, 10.0)
 
 
 def test_the_wires_checksum_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,8 +113,9 @@ def _conclude(report: GuardReport, parsed: argparse.Namespace) -> None:
             _tell(f"lock passed over: {reason}")
     if report.happened():
         _tell(_summary(report))
-    if parsed.json:
-        _write_json(report, parsed.json)
+    trouble = output.write_json(report.as_dict(), parsed.json) if parsed.json else ""
+    if trouble:
+        _tell(f"warning: {trouble}")
 
 
 def _summary(report: GuardReport) -> str:
@@ -128,17 +129,6 @@ def _summary(report: GuardReport) -> str:
         end = "succeeded" if report.status == 0 else f"failed with status {report.status}"
         parts.append(f"{end} at attempt {len(report.attempts)}")
     return f"guard: {', '.join(parts) or 'nothing could be done'}"
-
-
-def _write_json(report: GuardReport, path: str) -> None:
-    import json
-
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(report.as_dict(), file, indent=2)
-            file.write("\n")
-    except OSError as error:
-        _tell(f"warning: the report could not be written to {path}: {error.strerror}")
 
 
 def _selftest(parsed: argparse.Namespace) -> int:

@@ -34,6 +34,19 @@ def say_json(value: Any) -> None:
     say(json.dumps(value, indent=2, sort_keys=False, default=str))
 
 
+def write_json(value: Any, path: str) -> str:
+    """Into a file that the user named; says why it could not be written, or nothing."""
+    import json
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2)
+            file.write("\n")
+    except OSError as error:
+        return f"the report could not be written to {path}: {error.strerror} (fix: name another --json file)"
+    return ""
+
+
 def fail(error: OndolError) -> None:
     tell(f"ondol: error: {error.what}")
     for label, text in (("because", error.because), ("note", error.note), ("hint", error.hint)):

@@ -99,25 +99,15 @@ def tell_report(report: JobReport, settings: Settings) -> None:
     """Say what a job did: to the user, to the file they named, to the CI page."""
     from ondol.report import terminal
 
-    if settings.json:
-        _write_json(report, settings.json)
+    trouble = output.write_json(report.as_dict(), settings.json) if settings.json else ""
+    if trouble:
+        report.warn(trouble)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         _append_step_summary(report, summary)
     quiet, verbose = settings.quiet, settings.verbose
     for line in terminal.lines(report, quiet=quiet, verbose=verbose, require_warm=settings.require_warm):
         output.tell(line)
-
-
-def _write_json(report: JobReport, path: str) -> None:
-    import json
-
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(report.as_dict(), file, indent=2)
-            file.write("\n")
-    except OSError as error:
-        report.warn(f"the report could not be written to {path}: {error.strerror} (fix: name another --json file)")
 
 
 def _append_step_summary(report: JobReport, path: str) -> None:

@@ -293,6 +293,8 @@ class Agent:
         berth.queue.popleft()
         place = {"slot": berth.name, "worker": keeper.place.name, "warm": keeper.ran > 0}
         self.tell({"e": "started", "item": message["item"], "attempt": message["attempt"], **place})
+        # Before it begins: an item that kills us at once would otherwise have run without anybody knowing.
+        self._flush()
         try:
             keeper.run(message, now)
         except OSError:

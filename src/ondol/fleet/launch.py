@@ -16,10 +16,9 @@ from typing import Protocol
 import pytest
 
 from ondol.fleet import wire
+from ondol.fleet.options import WORKER_ENV
 from ondol.fleet.worker import Place, begin_in_fork, settle_in
 from ondol.host import itself
-
-WORKER_ENV = "ONDOL_WORKER_START"
 
 
 @dataclass

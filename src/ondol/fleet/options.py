@@ -8,6 +8,10 @@ from typing import Any
 from ondol.errors import UsageError
 from ondol.fleet.verdict import RETRIED_BY_DEFAULT, Cause
 
+#: How a pytest that we start is told what it is for: by `ondol test`, and by an agent that cannot fork its workers.
+FRONT_ENV, WORKER_ENV = "ONDOL_FRONT", "ONDOL_WORKER_START"
+MARKER = "ondol(devices=1, group='', timeout=None, memory='', isolate=False): what this item needs from its worker"
+
 
 @dataclass(frozen=True)
 class Option:

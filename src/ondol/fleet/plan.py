@@ -12,7 +12,6 @@ from ondol.fleet.controller import Planned
 from ondol.fleet.devices import parse_memory
 from ondol.fleet.model import Work
 
-MARKER = "ondol(devices=1, group='', timeout=None, memory='', isolate=False): what this item needs from its worker"
 _KNOWN = {"devices", "group", "timeout", "memory", "isolate"}
 
 

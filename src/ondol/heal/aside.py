@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 
 from ondol.host import files
@@ -84,28 +83,13 @@ def _first_that_works(bases: list[str], name: str) -> str:
     trouble: OSError | None = None
     for base in bases:
         try:
-            _make_private(base)
+            files.check_private(base, make=True)
             path = os.path.join(base, name)
             os.mkdir(path, 0o700)
             return path
         except OSError as error:
             trouble = error
     raise trouble or OSError(errno.ENOENT, "no place")
-
-
-def _make_private(folder: str) -> None:
-    """Beside a cache in /tmp anybody may have made a directory, or a link, of this name."""
-    try:
-        os.mkdir(folder, 0o700)
-    except FileExistsError:
-        pass
-    fd = files.open_dir(folder)
-    try:
-        status = os.fstat(fd)
-    finally:
-        os.close(fd)
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(errno.EPERM, "somebody else's directory has that name", folder)
 
 
 #: What a path was when it was examined, so that a healthy successor is not taken in its place.

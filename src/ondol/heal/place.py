@@ -82,7 +82,7 @@ def open_place(place: Place) -> int:
     """The lock file, open for reading and writing; created if it is not there. Raises `Unusable`."""
     try:
         if not place.common:
-            _check_private(os.path.dirname(place.path), made=place.made)
+            files.check_private(os.path.dirname(place.path), make=place.made)
         fd = _open_or_create(place)
     except OSError as error:
         raise Unusable(error.strerror or str(error))
@@ -131,19 +131,3 @@ def _create(place: Place) -> int:
     except OSError:
         pass
     return fd
-
-
-def _check_private(folder: str, *, made: bool) -> None:
-    """A directory whose name others can guess, or set, counts only if we alone control it."""
-    if made:
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:
-            pass
-    fd = files.open_dir(folder)
-    try:
-        status = os.fstat(fd)
-    finally:
-        os.close(fd)
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OSError(0, f"it belongs to user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}")

@@ -37,6 +37,23 @@ def open_dir(name: str, dir_fd: int | None = None) -> int:
     return os.open(name, DIRECTORY, dir_fd=dir_fd)
 
 
+def check_private(folder: str, *, make: bool) -> None:
+    """Raise `OSError` unless this directory, whose name others can guess or set, is one that we alone control."""
+    if make:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            pass  # anybody may have made a directory, or a link, of this name
+    fd = open_dir(folder)
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = f"{stat.S_IMODE(status.st_mode):o}"
+        raise OSError(errno.EPERM, f"it belongs to user {status.st_uid}, mode {mode}", folder)
+
+
 def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
     """Create a directory if it is not there, with exactly this mode whatever the umask, and return it open.
 

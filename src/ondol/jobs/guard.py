@@ -6,21 +6,16 @@ ends. Every step but the command itself may fail; then it runs unlocked, or its 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from ondol import exitcodes
-from ondol.heal.holder import Holder, command_line
+from ondol.heal.holder import Holder
 from ondol.heal.lock import CacheLock
-from ondol.host import bounded, command, identity, process, standard_input
-from ondol.host.relay import Relay
-from ondol.jobs import healing
+from ondol.host import bounded, command, identity, standard_input
+from ondol.jobs import healing, watched
 from ondol.light import Any, Record
-from ondol.trust import ci
 
-#: How much of the output's end is looked at after a failure.
-TAIL = 256 << 10
 #: A wait that nobody notices is not worth a word.
 _WORTH_A_WORD = 1.0
 Tell = Callable[[str], None]
@@ -128,25 +123,17 @@ class Guard:
         return failed and not self.report.not_started and self._request.heal != "off"
 
     def _run_command(self) -> bytes:
-        relay = self._relay()
-
         def on_end(ended: command.Ended) -> None:
             self.report.status = ended.status
             self.report.not_started = ended.not_started
 
-        command.run(self._request.argv, self._env, on_end, streams=relay.streams if relay else None)
-        tail = relay.finish() if relay else b""
+        if self._request.heal == "off":
+            command.run(self._request.argv, self._env, on_end)
+            tail = b""
+        else:
+            tail = watched.run(self._request.argv, self._env, on_end, lambda text: self._tell(f"warning: {text}"))
         self.report.attempts.append(Attempt(self.report.status))
         return tail
-
-    def _relay(self) -> Relay | None:
-        if self._request.heal == "off":
-            return None
-        try:
-            return Relay(TAIL)
-        except OSError as error:  # no more processes, descriptors or terminals for us; the command may need fewer
-            self._tell(f"warning: the output cannot be watched, so nothing will be healed: {error.strerror}")
-            return None
 
     def _mended_after(self, tail: bytes) -> bool:
         """Judge a failure by the end of its output; if it was the cache, heal that. Whether to try once more."""
@@ -205,5 +192,4 @@ class Guard:
         self._say(text)
 
     def _myself(self) -> Holder:
-        argv = command_line(self._request.argv)
-        return Holder(process.myself(), identity.hostname(), time.time(), argv, ci.job_name(self._env))
+        return watched.holder(self._request.argv, self._env)

@@ -64,6 +64,17 @@ class Locked(Protocol):
         """For setting something aside: alone."""
 
 
+class Unlocked:
+    """A cache that needs no lock: nobody else has it, or a torn file leaves it by one rename that nobody waits for."""
+
+    def __init__(self, cache: str) -> None:
+        self.cache = cache
+
+    @contextmanager
+    def exclusively(self) -> Iterator[None]:
+        yield
+
+
 def heal(family: str, lock: Locked, progress: Progress, *, whole: bool = False) -> Report:
     """Heal the cache of this lock, which is held. Never raises for what it finds there.
 

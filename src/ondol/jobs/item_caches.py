@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -52,19 +51,8 @@ class ItemCaches:
         return f"{words.entries(len(names))} of the {family} cache {cache} set aside: {listed}"
 
 
-class _Ours:
-    """A cache that needs no lock: taking a torn file out of a tool's cache is one rename, which nobody waits for."""
-
-    def __init__(self, cache: str) -> None:
-        self.cache = cache
-
-    @contextmanager
-    def exclusively(self) -> Iterator[None]:
-        yield
-
-
 def _heal(family: str, cache: str, _report: bounded.Report) -> Any:
-    report = healing.heal(family, _Ours(cache), lambda *_: None)
+    report = healing.heal(family, healing.Unlocked(cache), lambda *_: None)
     return [one.path for one in report.taken if one.kept]
 
 

@@ -6,45 +6,28 @@ through us; without the option neither is touched.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ondol import exitcodes, words
 from ondol.heal import match
-from ondol.heal.holder import Holder, command_line
 from ondol.heal.lock import CacheLock
 from ondol.heal.registry import HEALERS
-from ondol.host import command, files, identity, process, standard_input
-from ondol.host.relay import Relay
-from ondol.jobs import healing
+from ondol.host import command, files, standard_input
+from ondol.jobs import healing, watched
 from ondol.jobs.context import Context
-from ondol.trust import ci
-
-#: How much of the output's end is looked at after a failure.
-TAIL = 256 << 10
 
 
 def run(job: Context, argv: Sequence[str], on_end: Callable[[command.Ended], None]) -> None:
     """Run the command until it ends otherwise than by a cache's fault, or the retries are used up."""
     for left in range(job.settings.retries, -1, -1):
         before = standard_input.look()
-        tail = _run_watched(job, argv, on_end)
+        tail = watched.run(argv, job.env, on_end, job.report.warn, through=job.through)
         if not left or not _mended(job, argv, tail):
             return
         if not standard_input.rewind(before):
             job.report.remarks.append("not tried once more: the standard input has been read")
             return
-
-
-def _run_watched(job: Context, argv: Sequence[str], on_end: Callable[[command.Ended], None]) -> bytes:
-    try:
-        relay = Relay(TAIL)
-    except OSError as error:  # no more processes, descriptors or terminals for us; the command may need fewer
-        job.report.warn(f"the output cannot be watched, so nothing is healed: {error.strerror}")
-        command.run(argv, job.env, on_end, through=job.through)
-        return b""
-    command.run(argv, job.env, on_end, through=job.through, streams=relay.streams)
-    return relay.finish()
 
 
 def _mended(job: Context, argv: Sequence[str], tail: bytes) -> bool:
@@ -65,7 +48,7 @@ def _mended(job: Context, argv: Sequence[str], tail: bytes) -> bool:
 def _mend_room(job: Context, family: str) -> None:
     """What is torn goes; if all of it looks whole, the cache starts empty: nobody but this job has it to lose."""
     cache = job.open_room().cache_dir(family)
-    report = healing.heal(family, _Private(cache), job.healing_progress)
+    report = healing.heal(family, healing.Unlocked(cache), job.healing_progress)
     job.no_more_progress()
     if report.mended:
         taken = [one.path for one in report.taken if one.kept]
@@ -79,11 +62,7 @@ def _mend_room(job: Context, family: str) -> None:
 
 def _mend_shared(job: Context, argv: Sequence[str], family: str) -> bool:
     """A cache with its own protocol, which others use too: under its lock, as `ondol guard` does."""
-
-    def holder() -> Holder:
-        started = time.time()
-        return Holder(process.myself(), identity.hostname(), started, command_line(list(argv)), ci.job_name(job.env))
-
+    holder = partial(watched.holder, argv, job.env)
     lock = CacheLock(HEALERS[family].usual_place(job.env), holder, job.report.warn, job.env)
     lock.acquire()
     try:
@@ -97,19 +76,3 @@ def _mend_shared(job: Context, argv: Sequence[str], family: str) -> bool:
             f"{family}: {words.entries(kept)} of {lock.cache} set aside, kept in {report.folder}; tried once more"
         )
     return report.mended
-
-
-class _Private:
-    """The room's own cache: there is nobody to lock out."""
-
-    def __init__(self, cache: str) -> None:
-        self.cache = cache
-
-    def exclusively(self) -> _Private:
-        return self
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None

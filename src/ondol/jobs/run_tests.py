@@ -23,12 +23,12 @@ from pathlib import Path
 from ondol import exitcodes
 from ondol.fleet.agent import say_status
 from ondol.fleet.journal import Journal, read
+from ondol.fleet.options import FRONT_ENV
 from ondol.host import fixed_place, itself, killing, proctree
 from ondol.report import run_markdown, run_record
 
 Environment = dict[str, str]
 
-FRONT_ENV = "ONDOL_FRONT"
 MAX_FATAL_FILES = 20
 PYTEST_INTERNAL_ERROR = 3
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import pytest_inside
-from ondol.fleet.launch import WORKER_ENV
+from ondol.fleet.options import FRONT_ENV, WORKER_ENV
 from ondol.fleet.wire import Channel
 from ondol.fleet.worker import Place, Worker, send_capture_files
 from ondol.host import proctree
@@ -23,7 +23,7 @@ from ondol.host.killing import DUMP_SIGNAL
 
 def obey_the_front() -> None:
     """Under `ondol test`: end when it ends, and show our stacks when it asks."""
-    text = os.environ.pop("ONDOL_FRONT", None)
+    text = os.environ.pop(FRONT_ENV, None)
     if text is None:
         return
     front = json.loads(text)

@@ -1,0 +1,41 @@
+"""What a pytest pays that has Ondol installed and does not use it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+LOADED = """
+import sys, pytest
+class Look:
+    def pytest_sessionfinish(self):
+        print("LOADED", *sorted(m for m in sys.modules if m.startswith("ondol")))
+sys.exit(pytest.main([*sys.argv[1:], "-p", "ondol.pytest_plugin", "-p", "no:cacheprovider", "--co", "-q"], plugins=[Look()]))
+"""
+
+
+def loaded(tmp_path, *arguments: str) -> set[str]:
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    command = [sys.executable, "-c", LOADED, str(tmp_path), *arguments]
+    env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    return set(line.split()[1:])
+
+
+def test_a_pytest_that_does_not_use_us_loads_the_run_wing(tmp_path) -> None:
+    found = loaded(tmp_path)
+    assert "ondol.fleet.options" in found
+    assert not {m for m in found if m.split(".")[1:2] in (["jobs"], ["report"], ["engines"], ["store"], ["host"])}
+    assert "ondol.pytest_runner" not in found
+    assert "ondol.fleet.controller" not in found
+
+
+def test_an_option_of_ours_does_nothing(tmp_path) -> None:
+    assert "ondol.pytest_runner" in loaded(tmp_path, "--ondol-devices=cpu:1")
+
+
+def test_the_ini_file_is_not_asked(tmp_path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nondol_devices = cpu:1\n")
+    assert "ondol.pytest_runner" in loaded(tmp_path)
