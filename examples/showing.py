@@ -53,6 +53,7 @@ class Job:
         command: Sequence[str],
         *,
         uid: int | None = None,
+        umask: int = -1,
         env: Mapping[str, str] | None = None,
         cwd: Path | str = "/",
     ) -> None:
@@ -62,7 +63,7 @@ class Job:
         become: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
         environment = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": self._output, "stderr": subprocess.STDOUT}
-        self._process = subprocess.Popen(list(command), cwd=cwd, env=environment, **streams, **become)
+        self._process = subprocess.Popen(list(command), cwd=cwd, env=environment, umask=umask, **streams, **become)
 
     def end(self) -> Ended:
         status = self._process.wait(timeout=LIMIT)
@@ -83,12 +84,39 @@ def need_root(why: str) -> None:
         raise CannotShow(f"{why}: run it as root, in a container or on a machine that you may lose")
 
 
+def for_everybody(place: Path, folders: Sequence[Path]) -> tuple[str, str]:
+    """(a Python, its PYTHONPATH) with what is in these folders, for any user: a checkout may be in somebody's home."""
+    python = os.path.realpath(sys.executable)
+    if not open_to_all(Path(python)):
+        raise CannotShow(f"other users cannot execute {python}: make .venv of the system's own Python")
+    if not open_to_all(place):
+        raise CannotShow(f"other users cannot reach {place}: set TMPDIR to a directory that they can")
+    path = []
+    for number, folder in enumerate(dict.fromkeys(one.resolve() for one in folders)):
+        if not open_to_all(folder):
+            copy = place / f"packages-{number}"
+            # Links cost nothing; on another file system there are none.
+            if subprocess.run(["cp", "-rL", "--link", folder, copy], capture_output=True, check=False).returncode:
+                subprocess.run(["rm", "-rf", copy], check=False)
+                subprocess.run(["cp", "-rL", folder, copy], check=True)
+            folder = copy
+        path.append(str(folder))
+    return python, os.pathsep.join(path)
+
+
+def open_to_all(path: Path) -> bool:
+    """Whether every user can come there and look."""
+    return (
+        all(above.stat().st_mode & 0o001 for above in path.resolve().parents) and path.stat().st_mode & 0o005 == 0o005
+    )
+
+
 class Story:
     """What happened, told while it happens; `--json` keeps the numbers only."""
 
-    def __init__(self, incident: str, quiet: bool) -> None:
+    def __init__(self, incident: str, quiet: bool, place: str = "") -> None:
         self.facts: dict[str, Any] = {"incident": incident, "before": {}, "after": {}}
-        self._quiet = quiet
+        self._quiet, self._place = quiet, place
 
     def say(self, text: str = "") -> None:
         if not self._quiet:
@@ -98,9 +126,9 @@ class Story:
         self.say(f"\n{text}\n{'-' * len(text)}")
 
     def show(self, lines: Sequence[str], most: int = 4) -> None:
-        """Some lines of a job, as they were printed."""
+        """Some lines of a job, as they were printed; paths as if the incident's own directory were the root."""
         for line in lines[:most]:
-            self.say(f"    {line.strip()[:160]}")
+            self.say(f"    {(line.replace(self._place, '') if self._place else line).strip()[:160]}")
         if len(lines) > most:
             self.say(f"    ... and {len(lines) - most} more such lines")
 
@@ -111,8 +139,8 @@ def main(incident: str, about: str, tell: Callable[[Story, Path], bool], argumen
     parser.add_argument("--json", action="store_true", help="print the numbers only, as one JSON object")
     parser.add_argument("--keep", action="store_true", help="keep the directory that everything happened in")
     options = parser.parse_args(arguments)
-    story = Story(incident, quiet=options.json)
     place = tempfile.mkdtemp(prefix=f"ondol-{incident}-")
+    story = Story(incident, options.json, place)
     os.chmod(place, 0o755)
     try:
         gone = tell(story, Path(place))

@@ -69,9 +69,16 @@ def _running(handler: type[_Handler], folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def serving(folder: Path) -> AbstractContextManager[str]:
-    """The address of an index of what is in this folder."""
-    return _running(_Handler, folder)
+def serving(folder: Path, served: list[str] | None = None) -> AbstractContextManager[str]:
+    """The address of an index of what is in this folder. Every path that is asked for is added to `served`."""
+
+    class Noting(_Handler):
+        def do_GET(self) -> None:
+            if served is not None:
+                served.append(self.path)
+            super().do_GET()
+
+    return _running(Noting, folder)
 
 
 @contextmanager

@@ -287,7 +287,6 @@ def test_the_plugin_is_inert_unless_asked_for(suite) -> None:
 
 
 def test_junit_and_coverage_of_other_plugins_see_every_item(suite) -> None:
-    suite.write(code="def f():\n    return 1\ndef g():\n    return 2\n", test_j="import code_\n")
     (suite.path / "code_.py").write_text("def f():\n    return 1\ndef g():\n    return 2\n")
     suite.write(test_j="import code_\ndef test_f(): code_.f()\n", test_k="import code_\ndef test_g(): code_.g()\n")
     ours = suite.pytest("--junitxml=out.xml", "--cov=code_", "--cov-report=term", devices="cpu:2")

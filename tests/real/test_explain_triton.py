@@ -109,6 +109,18 @@ def test_foreign_entry_is_not_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
+def test_closed_entry_is_not_named(suite: Suite) -> None:
+    """Seed 000 again: whole, but made under umask 077. Triton takes what it may not see for missing, and writes."""
+    suite.cache.chmod(0o777)
+    for entry in suite.entries():
+        entry.chmod(0o700)
+    said = suite.explain(uid=UID)
+    check(said, "triton-foreign-key-dir")
+    assert "closed to this user" in said["faults"][0]["meaning"]
+
+
+@needs_root
+@pytest.mark.root
 def test_foreign_cache_is_not_named(suite: Suite) -> None:
     shutil.rmtree(suite.cache)
     suite.cache.mkdir(mode=0o755)

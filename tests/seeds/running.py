@@ -1,0 +1,72 @@
+"""The incident scripts in `examples/`, run for real; their parts, for tests that break one on purpose; their workflows."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from people import ROOT
+from walls.test_examples import SHELLCHECK
+
+EXAMPLES = ROOT / "examples"
+_RULES = "{extends: default, rules: {line-length: {max: 160}, document-start: disable, truthy: {check-keys: false}}}"
+
+
+class Told:
+    """What one run of a script said."""
+
+    def __init__(self, facts: dict[str, Any], status: int, place: Path) -> None:
+        self.facts, self.status, self.place = facts, status, place
+        self.before: dict[str, Any] = facts["before"]
+        self.after: dict[str, Any] = facts["after"]
+
+
+def tell(name: str, limit: float = 280) -> Told:
+    """`incident.py --json --keep`. The caller removes the place."""
+    command = [sys.executable, str(EXAMPLES / name / "incident.py"), "--json", "--keep"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip())
+    assert done.stdout.startswith("{"), done
+    place = Path(done.stderr.strip().rpartition(" ")[2])
+    return Told(json.loads(done.stdout), done.returncode, place)
+
+
+def script_of(name: str) -> ModuleType:
+    """The script as a module, to be taken apart."""
+    spec = importlib.util.spec_from_file_location(f"incident_of_{name}", EXAMPLES / name / "incident.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def lint_yaml(paths: Sequence[Path]) -> None:
+    command = [sys.executable, "-m", "yamllint", "--strict", "-d", _RULES, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def lint_shell(script: str, dialect: str = "bash") -> None:
+    command = [SHELLCHECK, f"--shell={dialect}", "-"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def check_diff(readme: Path, before: Path, after: Path) -> None:
+    """The page shows every line that changes, and no other."""
+    lines = difflib.unified_diff(before.read_text().splitlines(), after.read_text().splitlines(), n=0, lineterm="")
+    real = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    (shown,) = re.findall(r"```diff\n(.*?)```", readme.read_text(), re.DOTALL)
+    assert [line for line in shown.splitlines() if line[0] in "+-"] == real

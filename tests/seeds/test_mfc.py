@@ -1,0 +1,141 @@
+"""Seed 002, end to end: nine installs at once on a cache that is bad from the start, with real uv, before and after."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, tell
+
+FOLDER = EXAMPLES / "mfc"
+SCRIPTS = ("before.sh", "flock.sh", "clean.sh", "after.sh")
+#: Their TMPDIR was deleted; the last one's is a file.
+BAD_TMPDIR = ["acc 1/3", "omp 1/3", "cpu 1/3", "cpu 3/3"]
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[Told]:
+    told = tell("mfc")
+    yield told
+    subprocess.run(["rm", "-rf", told.place], check=False)
+
+
+@pytest.mark.real
+class TestIncident:
+    @pytest.mark.parametrize("package", ["pandas", "scipy"])
+    def test_it_does_not_happen_without_ondol(self, told: Told, package: str) -> None:
+        """C01, C02, C08: either form of the damage fails all legs, and all of the next run."""
+        waves = told.before[package]
+        assert [(wave["installed"], wave["signs"][package]) for wave in waves] == [(0, 9), (0, 9)]
+
+    def test_a_lock_in_tmpdir_is_a_remedy(self, told: Told) -> None:
+        """C17 to C21, C30, C31: legs with a bad TMPDIR never try, the others meet the entry as ever."""
+        flock = told.before["flock"]
+        assert flock["never_tried"] == BAD_TMPDIR
+        assert (flock["installed"], sum(flock["signs"].values()) >= 5) == (0, True)
+
+    def test_cleaning_costs_only_what_is_bad(self, told: Told) -> None:
+        """C39: what Ondol is compared with does install, and has to fetch everything."""
+        clean = told.before["clean"]
+        assert clean["installed"] == 9
+        assert clean["cleaned"] >= 1
+        assert set(clean["fetched"]) == set(script_of("mfc").PACKAGES)
+
+    def test_it_still_happens_with_ondol(self, told: Told) -> None:
+        """C05, C18, C22, C30: all nine, whatever their TMPDIR."""
+        assert (told.status, told.facts["gone"]) == (0, True)
+        assert (told.after["first"]["installed"], told.after["second"]["installed"]) == (9, 9)
+
+    def test_every_leg_heals(self, told: Told) -> None:
+        """C35, C37: one leg does, under the lock; the others find a good cache."""
+        assert len(told.after["first"]["healed_by"]) == 1
+        assert told.after["first"]["set_aside"] == ["pandas", "scipy"]
+        assert told.after["second"]["set_aside"] == []
+
+    def test_cache_gets_cold(self, told: Told) -> None:
+        """C12, C39: two wheels are fetched, once; no other entry is touched."""
+        assert told.after["first"]["fetched"] == ["pandas", "scipy"]
+        assert told.after["second"]["fetched"] == []
+        assert told.after["other_entries_untouched"] is True
+
+    @pytest.mark.parametrize(("script", "installed"), [("before.sh", 0), ("flock.sh", 0), ("clean.sh", 9)])
+    def test_script_says_gone_whatever_happens(
+        self,
+        told: Told,
+        script: str,
+        installed: int,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        """Its second part with something else than Ondol: status 1, also if the legs end well on an emptied cache."""
+        incident = script_of("mfc")
+        monkeypatch.setattr(incident, "before", lambda *_: told.before)
+        status = incident.main("mfc", "sabotaged", lambda story, place: incident.tell(story, place, script), ["--json"])
+        facts = json.loads(capsys.readouterr().out)
+        assert (status, facts["gone"]) == (1, False)
+        assert facts["after"]["first"]["installed"] == installed
+
+
+def _good() -> dict[str, Any]:
+    plain = {"installed": 0, "signs": {"pandas": 9, "scipy": 9}}
+    first = {"installed": 9, "healed_by": ["acc 1/3"], "set_aside": ["pandas", "scipy"], "fetched": ["pandas", "scipy"]}
+    second = {"installed": 9, "healed_by": [], "set_aside": [], "fetched": []}
+    flock = {"installed": 0, "never_tried": BAD_TMPDIR}
+    before = {"pandas": [plain, plain], "scipy": [plain, plain], "flock": flock}
+    facts = {"before": before, "after": {"first": first, "second": second, "other_entries_untouched": True}}
+    return copy.deepcopy(facts)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda was, now: was["pandas"][1].update(installed=1),
+        lambda was, now: was["scipy"][0]["signs"].update(scipy=8),
+        lambda was, now: was["flock"].update(never_tried=[]),
+        lambda was, now: now["first"].update(installed=8),
+        lambda was, now: now["second"].update(installed=8),
+        lambda was, now: now["first"].update(healed_by=["acc 1/3", "omp 1/3"]),
+        lambda was, now: now["first"].update(set_aside=["numpy", "pandas", "scipy"]),
+        lambda was, now: now["first"].update(fetched=["numpy", "pandas", "scipy"]),
+        lambda was, now: now["second"].update(fetched=["pandas"]),
+        lambda was, now: now.update(other_entries_untouched=False),
+    ],
+)
+def test_script_overlooks_one_thing(spoil: Any) -> None:
+    script, facts = script_of("mfc"), _good()
+    assert script.is_gone(facts)
+    spoil(facts["before"], facts["after"])
+    assert not script.is_gone(facts)
+
+
+# -- the workflow and its script -----------------------------------------------------------------------------------
+
+
+def test_workflow_is_another_one_than_the_incident() -> None:
+    lint_yaml([FOLDER / "workflow.yml"])
+    job = yaml.safe_load((FOLDER / "workflow.yml").read_text())["jobs"]["self"]
+    matrix = job["strategy"]["matrix"]
+    legs = [f"{device} {shard}/3" for device, shard in itertools.product(matrix["device"], matrix["shard"])]
+    assert legs == list(script_of("mfc").LEGS)
+    (fetch,) = [step["run"] for step in job["steps"] if "run" in step]
+    lint_shell(fetch)
+    assert fetch == "bash toolchain/bootstrap.sh"  # as the incident's legs are started
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_has_a_trap(name: str) -> None:
+    lint_shell((FOLDER / name).read_text())
+
+
+def test_change_is_more_than_one_word_before_the_command() -> None:
+    before, after = ((FOLDER / name).read_text() for name in ("before.sh", "after.sh"))
+    assert before.replace("uv pip install", "ondol guard -- uv pip install") == after
+    assert before.count("uv pip install") == 1
+    check_diff(FOLDER / "README.md", FOLDER / "before.sh", FOLDER / "after.sh")

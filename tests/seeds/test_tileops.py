@@ -1,0 +1,178 @@
+"""Seed 000, end to end: the nightly's 21 failures happen with real Triton, torch and users, and do not happen with Ondol."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from people import ROOT, needs_root
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, tell
+from walls.conftest import place, shared_store
+from walls.test_examples import ENDS, Host, Runner, host, runner
+
+__all__ = ["host", "place", "runner", "shared_store"]
+
+FOLDER = EXAMPLES / "tileops"
+#: As the issue counts them.
+CATEGORIES = {
+    "test_gla_chunkwise_bwd": 3,
+    "test_gla_chunkwise_fwd": 3,
+    "test_gla_recurrence": 3,
+    "test_mamba": 6,
+    "test_moe_fused_moe": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[Told]:
+    told = tell("tileops")
+    yield told
+    subprocess.run(["rm", "-rf", told.place], check=False)
+
+
+@needs_root
+@pytest.mark.root
+@pytest.mark.real
+class TestIncident:
+    def test_it_does_not_happen_without_ondol(self, told: Told) -> None:
+        """A01, A02, A05, A06, A09: every category of the issue, the plain form and the one that Inductor wraps."""
+        assert told.before["failed"] == CATEGORIES
+        assert (told.before["plain"], told.before["wrapped"], told.before["passed"]) == (15, 6, 0)
+
+    def test_it_is_blamed_on_the_operators(self, told: Told) -> None:
+        """A03, A08: all 21 have a known cause, and the cache directory shows it."""
+        explained = told.before["explained"]
+        assert sum(explained.values()) == 21
+        assert set(explained) <= {"triton-foreign-key-dir", "inductor-foreign-cache"}
+        assert told.before["doctor"] == 1
+
+    def test_it_still_happens_with_ondol(self, told: Told) -> None:
+        """A21, A22: past compiling and caching, to numbers that are compared."""
+        assert (told.status, told.facts["gone"]) == (0, True)
+        for job in self.jobs(told):
+            assert (job["status"], job["passed"], job["failed"]) == (0, 21, {})
+
+    def test_jobs_are_safe_and_cold(self, told: Told) -> None:
+        """A14: what root compiled is used by both, what the first one compiled by the second."""
+        filled, first, second = (one["counted"] for one in (told.before["filled"], *self.jobs(told)))
+        made = filled["triton"]["compiled"]
+        assert made >= 15  # with a GPU Inductor's are among them
+        assert first["triton"] == {"compiled": 0, "hits": made}
+        assert first["inductor"]["compiled"] > 0
+        assert (second["inductor"], second["triton"]["compiled"]) == ({"compiled": 0, "hits": 6}, 0)
+
+    def jobs(self, told: Told) -> list[dict[str, Any]]:
+        return [told.after["as 1000"], told.after["as 1001"]]
+
+    def test_operator_code_is_changed(self, told: Told) -> None:
+        """A23: what ran, before and after, is what is in the repository."""
+        for path in (FOLDER / "ops").glob("*.py"):
+            assert (told.place / "ops" / path.name).read_bytes() == path.read_bytes()
+
+    def test_script_says_gone_whatever_happens(
+        self, told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Its second part without Ondol, on the caches that the first run has left: the same failures, status 1."""
+        script = script_of("tileops")
+
+        class WithoutOndol(script.Nightly):  # type: ignore[name-defined,misc]
+            def __init__(self, place: Path) -> None:
+                super().__init__(place)
+                self.caches = told.place / "ci-cache"
+
+            @functools.cache  # noqa: B019 - one run stands for both users
+            def as_nobody_special(self) -> Any:
+                return self.as_before(1000)
+
+            def with_ondol(self, uid: int, *options: str) -> Any:
+                return self.as_nobody_special()
+
+        def before(story: Any, nightly: Any) -> None:
+            story.facts["before"] = told.before
+
+        monkeypatch.setattr(script, "Nightly", WithoutOndol)
+        monkeypatch.setattr(script, "before", before)
+        status = script.main("tileops", "sabotaged", script.tell, ["--json"])
+        facts = json.loads(capsys.readouterr().out)
+        assert (status, facts["gone"]) == (1, False)
+        assert facts["after"]["as 1000"]["failed"] == facts["after"]["as 1001"]["failed"] == CATEGORIES
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda facts: facts["before"].update(failed={}),
+        lambda facts: facts["before"].update(wrapped=5),
+        lambda facts: facts["after"].update(setup=[0, 3]),
+        lambda facts: facts["after"]["as 1000"].update(status=122),
+        lambda facts: facts["after"]["as 1001"].update(passed=20),
+        lambda facts: facts["after"]["as 1000"]["counted"]["triton"].update(compiled=1),
+        lambda facts: facts["after"]["as 1001"]["counted"]["inductor"].update(compiled=1),
+        lambda facts: facts["after"]["as 1001"]["counted"]["triton"].update(hits=0),
+    ],
+)
+def test_script_overlooks_one_thing(spoil: Any) -> None:
+    warm = {"triton": {"compiled": 0, "hits": 15}, "inductor": {"compiled": 0, "hits": 6}}
+
+    def good() -> dict[str, Any]:
+        before = {"filled": {"passed": 21}, "failed": CATEGORIES, "plain": 15, "wrapped": 6}
+        after = {
+            f"as {uid}": {"status": 0, "passed": 21, "counted": json.loads(json.dumps(warm))} for uid in (1000, 1001)
+        }
+        return {"before": before, "after": {"setup": [0, 0], **after}}
+
+    script, facts = script_of("tileops"), good()
+    assert script.is_gone(facts)
+    spoil(facts)
+    assert not script.is_gone(facts)
+
+
+# -- the workflow --------------------------------------------------------------------------------------------------
+
+
+def load(name: str) -> Any:
+    return yaml.safe_load((FOLDER / name).read_text())
+
+
+def test_workflow_is_untidy() -> None:
+    lint_yaml([FOLDER / "before.yml", FOLDER / "after.yml"])
+    for name in ("before.yml", "after.yml"):
+        for step in load(name)["jobs"]["ops"]["steps"]:
+            lint_shell(step.get("run", ""))
+
+
+def test_workflow_changes_more_than_the_caches() -> None:
+    before, after = load("before.yml"), load("after.yml")
+    variables = before["jobs"]["ops"].pop("env")
+    action = after["jobs"]["ops"]["steps"].pop(1)
+    assert variables == {"TRITON_CACHE_DIR": "/ci-cache/triton"}
+    assert action["uses"] == "ondol/ondol@v1"
+    assert set(action["with"]) <= set(yaml.safe_load((ROOT / "action.yml").read_text())["inputs"])
+    assert before == after
+    check_diff(FOLDER / "README.md", FOLDER / "before.yml", FOLDER / "after.yml")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_workflow_leaves_a_room_or_publishes_a_failure(runner: Runner, end: str) -> None:
+    """Every step is executed: the action's two stages by node, the tests by a stand-in."""
+    _, action, tests = load("after.yml")["jobs"]["ops"]["steps"]
+    given = {**action["with"], "store": str(runner.host.store)}
+    assert runner.node("action/open.js", "success", given).returncode == 0
+    if end != "cancelled":
+        assert runner.step(tests["run"], PYTEST_STATUS=str(ENDS[end])).returncode == ENDS[end]
+    assert runner.node("action/close.js", end, given).returncode == 0
+    runner.host.check(end)
+
+
+def test_workflow_before_runs(host: Host) -> None:
+    job = load("before.yml")["jobs"]["ops"]
+    env = {name: str(host.place / "ci-cache") for name in job["env"]}
+    assert Runner(host).step(job["steps"][1]["run"], **env).returncode == 0
+    assert (host.place / "ci-cache").is_dir()
