@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ondol.errors import RoomError
 from ondol.room import meeting
 from ondol.room.share import share_key
 from people import Program, needs_root
@@ -102,7 +103,7 @@ def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> Non
     ended = finish(*[ranks.start(rank, *command) for rank in range(RANKS)])
     assert [status for status, _, _ in ended] == [0] * RANKS, ended
     told = ranks.rooms()
-    assert len({room for room, _ in told}) == 1
+    assert len({room for room, _ in told}) == 1, [err for _, _, err in ended]
     assert len({tmp for _, tmp in told}) == RANKS  # fixed names in TMPDIR must not collide
     assert sum("fill 0.00 s" not in err for _, _, err in ended if "filled" in err) <= 1
     assert sum(f"{RANKS} new, {RANKS} published" in err for _, _, err in ended) == 1, [err for _, _, err in ended]
@@ -246,6 +247,26 @@ def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Prog
     assert status == 0, err
     assert "somebody planted it" in err
     assert json.loads(out)["compiled"] == 1
+
+
+def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between making it and entering it: another rank finds it empty, and removes it. Twice, then not."""
+    whole, swept = meeting.files.open_dir, []
+
+    def sweep_first(name: str, dir_fd: int | None = None) -> int:
+        if len(swept) < 2:
+            swept.append(name)
+            os.rmdir(name)
+        return whole(name, dir_fd)
+
+    monkeypatch.setattr(meeting.files, "open_dir", sweep_first)
+    with meeting.meet(str(place), "0" * 32, 5.0) as met:
+        assert met.found() is None
+    assert len(swept) == 2
+    with pytest.raises(RoomError, match="cannot meet"):
+        meeting.meet(str(place / "not-there"), "0" * 32, 5.0)
 
 
 def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:
