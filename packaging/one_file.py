@@ -28,9 +28,18 @@ import sys
 if sys.version_info < (3, 10):
     sys.exit("ondol: error: this Python is %d.%d; ondol needs 3.10 or newer" % sys.version_info[:2])
 
-from ondol.cli.main import run
+if sys.argv[1:2] == ["-m"]:
+    # As `python -m` does, for the Pythons that Ondol starts (host/itself.py). Nothing of ours is imported before:
+    # pytest wants to rewrite the asserts of plugins.
+    import os, runpy
 
-run()
+    del sys.argv[:2]
+    sys.path.insert(1, os.getcwd())
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+else:
+    from ondol.cli.main import run
+
+    run()
 """
 #: Left out: what starts itself by `python -m` and needs an installed package.
 LEFT_OUT = ("__pycache__", "*.pyc", "demo")

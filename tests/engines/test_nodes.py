@@ -14,7 +14,7 @@ import pytest
 
 from making import write_triton_entry
 from ondol.fleet.journal import read
-from ondol.host import proctree
+from ondol.host import fixed_place, proctree
 from ondol.report import run_markdown
 from ondol.report.run_record import load
 from people import ROOT
@@ -186,6 +186,24 @@ def test_a_torn_cache_of_a_node_is_healed_here_or_not_at_all(suite: Suite) -> No
     assert events(result.journal, "healed")
 
 
+def test_a_cache_at_a_fixed_path_keeps_a_node_from_starting(suite: Suite, store_path: Path) -> None:
+    if why := fixed_place.why_not({"x": "/tmp"}):
+        pytest.skip(f"fixed paths are not possible here: {why}")
+    suite.write(
+        test_a="""
+        import os
+        def test_1():
+            place = os.environ["TORCH_EXTENSIONS_DIR"]
+            assert place.startswith("/srv/ondol/torch-extensions")
+            os.makedirs(place, exist_ok=True)
+            open(place + "/made", "x").close()
+        """
+    )
+    suite.variables["ONDOL_STORE"] = str(store_path)
+    result = suite.ondol("--tools=torch-extensions", "--launch={agent}", devices="cpu:1")
+    assert result.verdicts == {"test_1": "passed"}, result.output
+
+
 # ---------------------------------------------------------------------- nodes that do not come
 
 
@@ -239,7 +257,9 @@ def test_a_broker_that_ignores_everything_is_waited_for(suite: Suite) -> None:
 def test_an_image_that_is_not_there_is_not_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     docker = suite.path / "docker"
-    docker.write_text("#!/bin/sh\necho \"Unable to find image '$9' locally\" >&2\nexit 125\n")
+    docker.write_text(
+        "#!/bin/sh\necho \"Unable to find image '$9' locally\" >&2\necho \"\nRun 'docker run --help'\" >&2\nexit 125\n"
+    )
     docker.chmod(0o755)
     suite.variables["PATH"] = f"{suite.path}:{os.environ['PATH']}"
     result = suite.ondol("--engine=docker:no/such:image", devices="cpu:1")
@@ -318,6 +338,29 @@ def test_n(n, device):
     assert [q["device"] for q in record.quarantines] == ["bad/cpu0"]
     assert "lost 3 times, at last: killed by SIGKILL" in record.quarantines[0]["why"]
     assert sum(item.flaky for item in record.items) == 3
+
+
+@pytest.mark.fault
+def test_a_node_whose_devices_are_bad_fails_items_for_ever(suite: Suite) -> None:
+    """Nothing is wrong with its agent; each of its devices is set aside on evidence, and the items pass elsewhere."""
+    suite.write(
+        test_a=HEAD
+        + """
+@pytest.mark.parametrize("n", range(30))
+def test_n(n, device):
+    if device.names[0].startswith("bad/"):
+        (HERE / f"{device.names[0][-1]}-{n}.tried").touch()
+        raise RuntimeError("CUDA error: device-side assert triggered")
+    # Each of the others must have had the chance to spoil enough of them.
+    deadline = time.monotonic() + 60
+    while min(len(list(HERE.glob(f"{d}-*.tried"))) for d in "01") < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+"""
+    )
+    result = suite.ondol("--launch=env W={node} {agent}", "--nodes=good,bad", "--retries=2", devices="cpu:2")
+    assert result.record.counts() == {"passed": 30}, result.output
+    assert {q["device"] for q in result.record.quarantines} == {"bad/cpu0", "bad/cpu1"}, result.output
+    assert "went badly here and passed elsewhere" in result.output
 
 
 @pytest.mark.fault

@@ -10,18 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondol.cli import test as command
 from ondol.engines import choose, compare, template
 from ondol.engines.choose import Wish
 from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
 from ondol.fleet.lines import LineDecoder, encode
+from ondol.host import itself
 
 AGENT = ["/opt/my python/bin/python3", "-m", "ondol", "node"]
 SHOW = [sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))"]
 
 
 def filled(text: str, agent: list[str] = AGENT, **values: str) -> list[str]:
-    return template.fill(template.split(text), agent, ["--gpus", "all"], values)
+    return template.fill(template.split(text), {"agent": agent, "gpus": ["--gpus", "all"]}, values)
 
 
 @pytest.mark.parametrize(
@@ -82,13 +84,18 @@ def test_what_cannot_be_meant_is_guessed(wish: Wish, said: str) -> None:
     assert said in str(caught.value) + caught.value.hint
 
 
+def test_words_for_slurm_are_taken_for_options_of_ours() -> None:
+    ours, theirs = command.parse(["--engine", "slurm", "--slurm", "-N2", "--srun", "--mem=4G", "-k", "x"])
+    assert (ours.ondol_slurm, ours.ondol_srun, theirs) == ("-N2", "--mem=4G", ["-k", "x"])
+
+
 def test_a_program_that_is_not_there_is_started() -> None:
     engine = choose.choose(Wish(launch="no-such-program {agent}"), {})
     assert engine is not None
     with pytest.raises(UsageError, match="no program 'no-such-program'"):
         engine.open()
     with pytest.raises(UsageError, match="no srun on PATH"):
-        SlurmEngine(AGENT, {"PATH": "/nowhere"}).open()
+        choose.choose(Wish(engine="slurm"), {"PATH": "/nowhere"})  # before anything is collected
 
 
 def test_presets_are_templates_like_any_other() -> None:
@@ -105,6 +112,21 @@ def test_presets_are_templates_like_any_other() -> None:
     docker._words = template.split(docker.template)
     assert "--gpus" not in docker.command("node1")
     assert docker.command("node1")[-4:] == ["python3", "-m", "ondol", "node"]
+
+
+def test_a_container_does_not_get_the_one_file_that_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(itself, "archive", lambda: "/my files/ondol.pyz")
+    engine = choose.choose(Wish(engine="podman:i", directory="/w", devices="cpu:1"), {})
+    assert isinstance(engine, template.TemplateEngine)
+    engine._words = template.split(engine.template)
+    mounted = ["-v", "/my files/ondol.pyz:/my files/ondol.pyz:ro"]
+    assert engine.command("node1") == [
+        *("podman", "run", "-i", "--rm", *mounted, "-v", "/w:/w", "-w", "/w", "i"),
+        *("python3", "/my files/ondol.pyz", "node"),
+    ]
+    told = choose.choose(Wish(engine="podman:i", directory="/w", agent="python3 -m ondol"), {})
+    assert isinstance(told, template.TemplateEngine)
+    assert (told.bring, told.agent) == ("", ["python3", "-m", "ondol", "node"])
 
 
 def test_one_node_per_device_where_the_template_names_one() -> None:

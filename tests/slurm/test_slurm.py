@@ -184,6 +184,7 @@ def test_a_preempted_job_ends_without_a_word_about_its_items(suite: Suite, clust
     urgent = suite.start(["srun", "--partition=urgent", "--nodes=3", "--exclusive", "true"])
     result = end_of(suite, process, journal)
     assert {event["node"] for event in events(journal, "node-notice")} == {"n1", "n2", "n3"}, result.output
+    assert all("Slurm preempts job" in str(event["why"]) for event in events(journal, "node-notice")), result.output
     assert load(journal).counts() == {"device-lost": 6, "not-run": 6}, result.output
     assert result.status == 121
     assert {event["node"] for event in events(journal, "room")} == {"n1", "n2", "n3"}, "a notice is time to publish"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 PYTHON = Path("/usr/bin/python3")
@@ -30,10 +31,25 @@ def build(tree: Path) -> str:
     _copy(tree, binary)
     for needed in sorted(_libraries([binary, *library.glob("lib-dynload/*.so")])):
         _copy(tree, needed)
+    (tree / "usr" / "bin" / "python3").symlink_to(binary.name)
     for folder in ("tmp", "proc", "dev", "sys", "etc", "run", "ondol", "var"):
         (tree / folder).mkdir()
     (tree / "tmp").chmod(0o1777)
     return str(binary)
+
+
+def add_pytest(folder: Path) -> None:
+    """pytest and what it needs, from where this process has it, and nothing else of that place."""
+    for name in ("pytest", "pluggy", "iniconfig", "packaging", "pygments", "exceptiongroup", "tomli"):
+        try:
+            files = metadata.distribution(name).files or []
+        except metadata.PackageNotFoundError:
+            continue  # only an older Python needs it
+        for file in files:
+            if not file.parts[0].startswith("..") and "__pycache__" not in file.parts:
+                target = folder / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file.locate(), target)
 
 
 def _copy(tree: Path, path: Path) -> None:

@@ -11,6 +11,18 @@ from pathlib import Path
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096")
 
 
+#: The same for whoever calls podman by himself, as the presets of `ondol test --engine` do.
+_CONFIGURATION = """\
+[containers]
+netns = "none"
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"""
+
+
 class Podman:
     def __init__(self, state: Path, tree: Path) -> None:
         self._tree = tree
@@ -18,16 +30,39 @@ class Podman:
         configuration.write_text(
             f'[storage]\ndriver = "vfs"\ngraphroot = "{state}/graph"\nrunroot = "{state}/run"\n', encoding="utf-8"
         )
-        self._env = {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin", "CONTAINERS_STORAGE_CONF": str(configuration)}
+        defaults = state / "containers.conf"
+        defaults.write_text(_CONFIGURATION, encoding="utf-8")
+        #: For any `podman`.
+        self.environment = {
+            "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
+            "CONTAINERS_STORAGE_CONF": str(configuration),
+            "CONTAINERS_CONF": str(defaults),
+        }
 
     def run(self, options: list[str], *command: str) -> subprocess.CompletedProcess[str]:
         base = ["podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "run", "--rm", "--network", "none"]
         words = [*base, *_LIMITS, *options, "--rootfs", str(self._tree), *command]
-        return subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
+
+    def image(self, name: str) -> None:
+        """The tree as an image of this name."""
+        tar = subprocess.Popen(["tar", "-C", str(self._tree), "-c", "."], stdout=subprocess.PIPE)
+        assert tar.stdout is not None
+        subprocess.run(["podman", "import", "--quiet", "-", name], stdin=tar.stdout, env=self.environment, check=True,
+                       capture_output=True, timeout=120)  # fmt: skip
+        tar.stdout.close()
+        assert tar.wait() == 0
+
+    def ask(self, *words: str) -> str:
+        """What one podman command prints; never raises."""
+        done = subprocess.run(
+            ["podman", *words], env=self.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        return done.stdout.strip()
 
     def why_not(self, python: str) -> str:
         """Empty if containers work here; else what podman says."""
-        if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("runc", path=self._env["PATH"]):
+        if os.geteuid() != 0 or not shutil.which("podman") or not shutil.which("runc", path=self.environment["PATH"]):
             return "needs root, podman and runc"
         try:
             done = self.run([], python, "-c", "pass")

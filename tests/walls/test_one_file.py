@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ondol.host import fixed_place
 from ondol.store import marker
 from people import ROOT, needs_root
 from walls import bare_tree
@@ -23,6 +24,8 @@ assert _spec.loader is not None
 one_file = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(one_file)
 
+#: As containers have it: no virtual environment.
+PYTHON = str(bare_tree.PYTHON.resolve())
 LOG = "E   RuntimeError: Triton Error [CUDA]: device kernel image is invalid\n"
 
 
@@ -132,6 +135,83 @@ def test_machine_without_any_zstd_fails_the_job(tree: Tree) -> None:
     assert cold.stderr.startswith("ondol: warning: running cold: there is no zstd on this machine")
     assert "pip install zstandard" in cold.stderr
     assert cold.stderr.count("zstd on this machine") == 1
+
+
+@pytest.fixture(scope="module")
+def bare_pytest(public: Path) -> Iterator[Path]:
+    """pytest and what it needs, and no Ondol: what a container has, for the Python that runs this."""
+    path = public / "bare-pytest"
+    bare_tree.add_pytest(path)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+SUITE = """
+import os, subprocess, sys
+import pytest
+import ondol, helper
+
+@pytest.mark.parametrize("n", range(4))
+def test_n(n, device):
+    assert ".pyz" in ondol.__file__
+    child = subprocess.run([sys.executable, "-c", "import sys, os; print(sys.path, dict(os.environ))"], capture_output=True)
+    assert b".pyz" not in child.stdout, child.stdout
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        [],
+        ["--start=spawn"],
+        ["--launch={agent}", "--nodes=2"],
+        ["--launch=env WHERE={node} {agent}", "--nodes=a,b", "--start=spawn"],
+    ],
+    ids=["forked", "spawned", "on nodes", "on nodes, spawned"],
+)
+def test_suite_needs_the_installed_package(
+    pyz: Path, bare_pytest: Path, tmp_path: Path, store_path: Path, how: list[str]
+) -> None:
+    """Modules of the checkout are found as by `python -m pytest`; what a test starts knows nothing of our file."""
+    (tmp_path / "test_a.py").write_text(SUITE)
+    (tmp_path / "helper.py").touch()
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(bare_pytest), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [PYTHON, str(pyz), "test", "--devices=cpu:2", "--store", str(store_path), "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, *how], capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+    assert (done.returncode, "4 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("variables", [{}, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}], ids=["found", "not looked for"])
+@pytest.mark.parametrize("beside", [False, True], ids=["installed", "file beside the installed package"])
+def test_plugin_is_registered_twice_or_not_at_all(
+    pyz: Path, tmp_path: Path, store_path: Path, beside: bool, variables: dict[str, str]
+) -> None:
+    (tmp_path / "test_a.py").write_text("def test_1(device): pass\n")
+    command = [sys.executable, *([str(pyz)] if beside else ["-m", "ondol"]), "test", "--devices=cpu:1"]
+    words = ["--store", str(store_path), "-p", "no:cacheprovider"]
+    env = {**os.environ, **variables}
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert "cannot be rewritten" not in done.stdout
+
+
+def test_python_without_pytest_is_met_with_a_traceback(pyz: Path) -> None:
+    for words in (["test"], ["node", "--check"]):
+        done = subprocess.run(
+            [PYTHON, "-I", "-S", str(pyz), *words], capture_output=True, text=True, check=False, env={}
+        )
+        assert done.returncode == 2, done
+        assert done.stderr.startswith(f"ondol: error: ondol {words[0]} needs pytest, and {PYTHON} has none\n"), done
+
+
+def test_cache_at_a_fixed_path_is_cold_from_the_file(pyz: Path, store_path: Path) -> None:
+    if why := fixed_place.why_not({"x": "/tmp"}):
+        pytest.skip(f"fixed paths are not possible here: {why}")
+    job = [sys.executable, "-I", str(pyz), "run", "--store", str(store_path), "--tools", "torch-extensions", "--"]
+    script = 'mkdir -p "$TORCH_EXTENSIONS_DIR" && echo "$TORCH_EXTENSIONS_DIR"'
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run([*job, "sh", "-c", script], capture_output=True, text=True, check=False, env=env)
+    assert done.stdout.startswith("/srv/ondol/torch-extensions"), done
 
 
 def test_file_works_for_the_python_at_hand(pyz: Path, store_path: Path) -> None:

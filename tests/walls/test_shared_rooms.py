@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ondol.errors import RoomError
 from ondol.room import meeting
 from ondol.room.share import share_key
 from people import Program, needs_root
@@ -97,17 +98,18 @@ def finish(*running: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
 
 def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> None:
     program.job(ranks.store, "warm")
-    command = ["sh", "-c", TOGETHER, "sh", *standin(program, "warm", "new")]
+    # A kernel of its own for each: the stand-in makes other bytes every time, and two that race for one would mix them.
+    command = ["sh", "-c", f'{TOGETHER.rstrip()} "new-$RANK"', "sh", *standin(program, "warm")]
     ended = finish(*[ranks.start(rank, *command) for rank in range(RANKS)])
     assert [status for status, _, _ in ended] == [0] * RANKS, ended
     told = ranks.rooms()
-    assert len({room for room, _ in told}) == 1
+    assert len({room for room, _ in told}) == 1, [err for _, _, err in ended]
     assert len({tmp for _, tmp in told}) == RANKS  # fixed names in TMPDIR must not collide
     assert sum("fill 0.00 s" not in err for _, _, err in ended if "filled" in err) <= 1
-    assert sum("1 new, 1 published" in err for _, _, err in ended) == 1, [err for _, _, err in ended]
+    assert sum(f"{RANKS} new, {RANKS} published" in err for _, _, err in ended) == 1, [err for _, _, err in ended]
     assert sum("the last rank on this node" in err for _, _, err in ended) == RANKS - 1
     assert all(json.loads(out)["hits"] >= 1 for _, out, _ in ended)
-    assert titles(ranks.store) == {"warm", "new"}
+    assert titles(ranks.store) == {"warm", *(f"new-{rank}" for rank in range(RANKS))}
     assert list(ranks.base.iterdir()) == []
 
 
@@ -173,8 +175,8 @@ def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple
     assert list(ranks.base.iterdir()) == []
 
 
-def test_rank_that_vanishes_is_waited_for(ranks: Ranks, program: Program) -> None:
-    """Its Ondol is killed, its command lives on in the room: the last one leaves both alone; a later job sweeps."""
+def test_rank_that_vanishes_is_waited_for_or_costs_the_others_their_work(ranks: Ranks, program: Program) -> None:
+    """Its Ondol is killed, its command lives on in the room: the last one publishes and leaves it; a later job sweeps."""
     wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done'
     lost = ranks.start(0, "sh", "-c", f"{TOGETHER}\necho in; read line", "sh", "true", ranks=2)
     last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait}", "sh", *standin(program, "one"), ranks=2)
@@ -187,11 +189,12 @@ def test_rank_that_vanishes_is_waited_for(ranks: Ranks, program: Program) -> Non
         (ranks.meet / "go").touch()
         ((status, _, err),) = finish(last)
         assert status == 0
-        assert "a rank vanished: nothing is published" in err
+        assert "1 rank vanished" in err
+        assert "1 new, 1 published" in err
         assert len(rooms_in(ranks.base)) == 1
         lost.stdin.close()
         lost.stdout.read()  # the command is over
-    assert titles(ranks.store) == set()
+    assert titles(ranks.store) == {"one"}
     program.job(ranks.store, "later", options=("--room-dir", str(ranks.base)))
     assert rooms_in(ranks.base) == []
 
@@ -244,6 +247,26 @@ def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Prog
     assert status == 0, err
     assert "somebody planted it" in err
     assert json.loads(out)["compiled"] == 1
+
+
+def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between making it and entering it: another rank finds it empty, and removes it. Twice, then not."""
+    whole, swept = meeting.files.open_dir, []
+
+    def sweep_first(name: str, dir_fd: int | None = None) -> int:
+        if len(swept) < 2:
+            swept.append(name)
+            os.rmdir(name)
+        return whole(name, dir_fd)
+
+    monkeypatch.setattr(meeting.files, "open_dir", sweep_first)
+    with meeting.meet(str(place), "0" * 32, 5.0) as met:
+        assert met.found() is None
+    assert len(swept) == 2
+    with pytest.raises(RoomError, match="cannot meet"):
+        meeting.meet(str(place / "not-there"), "0" * 32, 5.0)
 
 
 def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:

@@ -73,6 +73,12 @@ def _dispatch(name: str, arguments: list[str]) -> int:
         return exitcodes.STORE if isinstance(error, StoreError) else exitcodes.INTERNAL
     except KeyboardInterrupt:
         return exitcodes.from_signal(2)
+    except ModuleNotFoundError as error:
+        if error.name != "pytest":
+            raise
+        here = f"{sys.executable} -m pip install pytest"
+        output.fail(UsageError(f"ondol {name} needs pytest, and {sys.executable} has none", hint=here))
+        return exitcodes.USAGE
 
 
 def _overview(status: int) -> int:

@@ -24,7 +24,9 @@ _EXAMPLES = """\
   ondol test --devices cpu:4 tests/unit -x
   ondol test --store /ci-cache/ondol --retries 2 tests/ops --junitxml=results.xml
   ondol test --engine slurm --slurm "-p gpu -N 2 --gpus-per-node=8 -t 1:00:00" tests/ops
+  ondol test --engine slurm tests/ops                  on the nodes of the job that we are in
   ondol test --engine ssh:gpu-1,gpu-2 tests/ops
+  ondol test --engine podman:IMAGE tests/ops           an image with pytest and Ondol; from ondol.pyz: with pytest
   ondol test --launch 'task-submit --device auto --run {agent}' --nodes 4 tests/ops
 
 exit status: pytest's own 0 to 5; 121 nothing failed but not everything was run; 124 --session-timeout"""
@@ -38,7 +40,18 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     for option in OPTIONS:
         parser.add_argument(f"--{option.name}", dest=destination(option), help=option.help, **option.kwargs)
     flags.add_settings(parser, _SETTINGS)
-    return parser.parse_known_args(words)
+    return parser.parse_known_args(_joined(words))
+
+
+def _joined(words: list[str]) -> list[str]:
+    """`--slurm -N2` as `--slurm=-N2`: what begins with a dash would be taken for an option of ours."""
+    made: list[str] = []
+    for word in words:
+        if made and made[-1] in {"--slurm", "--srun"} and "--" not in made:
+            made[-1] += f"={word}"
+        else:
+            made.append(word)
+    return made
 
 
 def to_pytest(option: Option, value: object) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +11,7 @@ from ondol.engines.slurm import SlurmEngine
 from ondol.engines.template import PRESETS, TemplateEngine, members, split
 from ondol.errors import UsageError
 from ondol.fleet import devices
+from ondol.host import itself
 
 LOCAL = "local"
 
@@ -50,14 +49,20 @@ def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
     if name == "slurm":
         if target:
             raise UsageError(f"--engine {wish.engine}: slurm takes nothing after a colon", hint='--slurm "-N 2 …"')
-        return SlurmEngine(_agent(wish, ""), dict(env), wish.slurm, wish.srun)
+        engine = SlurmEngine(_agent(wish, ""), dict(env), wish.slurm, wish.srun)
+        engine.check()
+        return engine
     if name not in PRESETS:
         known = ", ".join([LOCAL, "slurm", *(f"{preset}:…" for preset in PRESETS)])
         raise UsageError(f"--engine: there is no engine {name!r}", hint=f"{known}; or --launch with a command")
     if not target:
         raise UsageError(f"--engine {name} needs a target", hint=f"--engine {name}:{_example(name)}")
     preset = PRESETS[name]
-    return _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
+    made = _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
+    if preset.bring and itself.archive() and not wish.agent:
+        made.agent = ["python3", itself.archive(), "node"]
+        made.bring = preset.bring.format(shlex.quote(itself.archive()))
+    return made
 
 
 def _example(name: str) -> str:
@@ -84,7 +89,7 @@ def _from_template(
 def _agent(wish: Wish, otherwise: str) -> list[str]:
     """The command of the node program."""
     own = shlex.split(wish.agent or otherwise)
-    return [*(own or [shutil.which(sys.executable) or sys.executable, "-m", "ondol"]), "node"]
+    return [*(own or itself.python("ondol")), "node"]
 
 
 def _indices(wish: Wish) -> list[str]:

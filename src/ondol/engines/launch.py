@@ -162,3 +162,5 @@ class Launch:
             self.reading = -1
         if not self._log.closed:
             self._log.close()
+        if self._process is not None and self._process.poll() is None:
+            self._process.returncode = -signal.SIGKILL  # it hangs in the kernel: Popen must not complain

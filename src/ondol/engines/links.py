@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ondol import __version__
 from ondol.engines import compare
 from ondol.engines.api import Engine
-from ondol.engines.launch import Launch
+from ondol.engines.launch import CLOSE_GRACE, TERM_GRACE, Launch
 from ondol.engines.node import Node
 from ondol.fleet.model import node_of
 from ondol.fleet.wire import Message
@@ -332,6 +332,8 @@ class Links:
         why = node.problem or gone.why or _last_line(log) or launch.how()
         if node.unexplained and _last_line(log):
             why = f"{why}; it said: {_last_line(log)}"
+        if gone.why and gone.why not in why:
+            why = f"{why} ({gone.why})"
         if node.file:
             why = f"collection of {node.file} failed there: {why}"
         self._close(node)
@@ -362,7 +364,7 @@ class Links:
         launch.hurry(now)
         if node.state == "ending":
             launch.read()
-            if launch.ended():
+            if launch.ended() or self._cannot_be_ended(node, now):
                 self._after(node)
             return
         broken = self._overdue(node, now)
@@ -371,6 +373,15 @@ class Links:
         elif node.state != "waiting" and self.terms.silence and now - node.asked > self.terms.silence / 4:
             node.asked = now
             node.send({"c": "ping"})
+
+    def _cannot_be_ended(self, node: Node, now: float) -> bool:
+        """An unkillable step: whoever waited for it, with items that wait for this node, would wait for ever."""
+        if now - node.since < TERM_GRACE + CLOSE_GRACE + BURY_LIMIT:
+            return False
+        # Nothing new is started there: what cannot be killed may hold the devices.
+        node.hopeless = True
+        node.problem = f"{node.problem or 'it was cancelled'}; its launch command could not be killed"
+        return True
 
     def _overdue(self, node: Node, now: float) -> str:
         """Which of its limits it has broken, in words."""
@@ -419,5 +430,6 @@ class Links:
 
 
 def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
+    """That says something: docker's last words are where its help is."""
+    lines = [line for line in text.splitlines() if line.strip() and "--help" not in line]
     return lines[-1].strip() if lines else ""

@@ -55,7 +55,8 @@ class SlurmEngine:
 
     # ------------------------------------------------------------------ getting nodes
 
-    def open(self) -> None:
+    def check(self) -> None:
+        """What can be said before anything is collected. Raises `UsageError`."""
         for program in ("srun", "squeue", "scontrol", *(("salloc", "scancel") if self.ask_for else ())):
             if not shutil.which(program, path=self.env.get("PATH")):
                 raise UsageError(
@@ -63,17 +64,24 @@ class SlurmEngine:
                     hint="run this where Slurm's commands are: a login node, or inside a job",
                 )
         _words("srun", self.step)
+        _words("slurm", self.ask_for)
+        unset = "SLURM_JOB_ID" if not self.env.get("SLURM_JOB_ID") else "" if self._names() else "SLURM_JOB_NODELIST"
+        if unset and not self.ask_for:
+            raise UsageError(
+                "--engine slurm: this is not inside an allocation",
+                because=f"{unset} is not set",
+                hint='ask for one: --slurm "-p gpu -N 2 --gpus-per-node=8 -t 1:00:00"; or run it from sbatch or salloc',
+            )
+
+    def _names(self) -> str:
+        return self.env.get("SLURM_JOB_NODELIST") or self.env.get("SLURM_NODELIST", "")
+
+    def open(self) -> None:
+        self.check()
         if self.ask_for:
             self._allocate()
             return
-        self.job = self.env.get("SLURM_JOB_ID", "")
-        names = self.env.get("SLURM_JOB_NODELIST") or self.env.get("SLURM_NODELIST", "")
-        if not self.job or not names:
-            raise UsageError(
-                "--engine slurm: this is not inside an allocation",
-                because="SLURM_JOB_ID is not set" if not self.job else "SLURM_JOB_NODELIST is not set",
-                hint='ask for one: --slurm "-p gpu -N 2 --gpus-per-node=8 -t 1:00:00"; or run it from sbatch or salloc',
-            )
+        self.job, names = self.env["SLURM_JOB_ID"], self._names()
         self._nodes = self._hostnames(names)
         if not self._nodes:
             raise UsageError(f"--engine slurm: scontrol cannot say which nodes {names!r} are")
@@ -172,6 +180,8 @@ class SlurmEngine:
         if state in _OVER:
             told = f"Slurm job {self.job} is {state}" + (f" ({reason})" if reason not in {"", "None"} else "")
             return Gone(told, machine=True, again=False)
+        if since := self._preempted():
+            return Gone(f"Slurm preempts job {self.job} (since {since})", machine=True, again=False)
         machine = self._node_state(node)
         if any(word in machine for word in _UNUSABLE):
             return Gone(f"Slurm says that {node} is {machine}", machine=True, again=False)
@@ -180,6 +190,13 @@ class SlurmEngine:
     def _job_state(self) -> tuple[str, str]:
         words = self._ask("squeue", "-h", "-j", self.job, "-t", "all", "-o", "%T|%r").strip().partition("|")
         return words[0], words[2]
+
+    def _preempted(self) -> str:
+        """Since when; the job still counts as running during the partition's GraceTime."""
+        for word in self._ask("scontrol", "-o", "show", "job", self.job).split():
+            if word.startswith("PreemptTime=") and word != "PreemptTime=None":
+                return word.removeprefix("PreemptTime=")
+        return ""
 
     def _node_state(self, node: str) -> str:
         """IDLE, MIXED, DOWN*, ALLOCATED+DRAIN …; an asterisk says that it does not answer."""

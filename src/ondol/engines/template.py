@@ -18,10 +18,10 @@ from ondol.engines.api import Gone
 from ondol.errors import UsageError
 
 _HOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
-_ALONE = re.compile(r"(?<!\S)\{(agent|gpus)\}(?!\S)")
+_ALONE = re.compile(r"(?<!\S)\{(agent|gpus|ondol)\}(?!\S)")
 #: Nothing that a shell, a path or our own names (`node/device`) would read as more than a name.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]*")
-KNOWN = ("agent", "node", "device", "target", "directory", "gpus")
+KNOWN = ("agent", "node", "device", "target", "directory", "gpus", "ondol")
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,13 @@ class Preset:
     machines: bool = False
     #: How Ondol is called there; empty: as here.
     agent: str = "python3 -m ondol"
+    #: How `ondol.pyz`, if that is what runs here, comes to be at the same path there: `{ondol}`.
+    bring: str = ""
 
 
-_RUN = "run -i --rm --init {gpus} -v {directory}:{directory} -w {directory} {target} {agent}"
+# No --init: the node program reaps, and hears SIGTERM as the first process too; podman's is often not installed.
+_RUN = "run -i --rm {gpus} {ondol} -v {directory}:{directory} -w {directory} {target} {agent}"
+_VOLUME = "-v {0}:{0}:ro"
 PRESETS = {
     "ssh": Preset(
         # A connection that is dead must show as dead; a password cannot be typed.
@@ -45,10 +49,16 @@ PRESETS = {
         machines=True,
         agent="",
     ),
-    "docker": Preset(f"docker {_RUN}", "--gpus all"),
-    "podman": Preset(f"podman {_RUN}", "--device nvidia.com/gpu=all"),
-    "apptainer": Preset("apptainer exec {gpus} --bind {directory} --pwd {directory} {target} {agent}", "--nv"),
-    "enroot": Preset("enroot start --rw --mount {directory}:{directory} {target} {agent}"),
+    "docker": Preset(f"docker {_RUN}", "--gpus all", bring=_VOLUME),
+    "podman": Preset(f"podman {_RUN}", "--device nvidia.com/gpu=all", bring=_VOLUME),
+    "apptainer": Preset(
+        "apptainer exec {gpus} {ondol} --bind {directory} --pwd {directory} {target} {agent}",
+        "--nv",
+        bring="--bind {0}:{0}:ro",
+    ),
+    "enroot": Preset(
+        "enroot start --rw {ondol} --mount {directory}:{directory} {target} {agent}", bring="--mount {0}:{0}"
+    ),
     "kubectl": Preset("kubectl exec -i {node} -- {agent}", machines=True),
 }
 
@@ -75,17 +85,17 @@ def split(template: str) -> list[str]:
     return words
 
 
-def fill(words: Sequence[str], agent: Sequence[str], gpus: Sequence[str], values: dict[str, str]) -> list[str]:
-    """The command for one node."""
-    many = {"agent": list(agent), "gpus": list(gpus)}
-    texts = {**values, "agent": shlex.join(agent), "gpus": shlex.join(gpus)}
+def fill(words: Sequence[str], many: dict[str, list[str]], values: dict[str, str]) -> list[str]:
+    """The command for one node; `many` are the placeholders that stand for several words."""
+    texts = {**values, **{name: shlex.join(several) for name, several in many.items()}}
     made: list[str] = []
     for word in words:
         if word[:1] == "\0" and word[1:] in many:
             made += many[word[1:]]
             continue
         # A placeholder between two blanks of a quoted word did not stand alone after all.
-        word = word.replace("\0agent", "{agent}").replace("\0gpus", "{gpus}")
+        for name in many:
+            word = word.replace(f"\0{name}", f"{{{name}}}")
         made.append(_HOLDER.sub(lambda match: texts[match[1]], word))
     return made
 
@@ -106,6 +116,7 @@ class TemplateEngine:
     target: str = ""
     directory: str = ""
     gpus: str = ""
+    bring: str = ""
     _words: list[str] = field(default_factory=list)
 
     def open(self) -> None:
@@ -126,7 +137,8 @@ class TemplateEngine:
 
     def command(self, node: str) -> list[str]:
         values = {"node": node, "device": self.members[node], "target": self.target, "directory": self.directory}
-        return fill(self._words, self.agent, shlex.split(self.gpus), values)
+        many = {"agent": self.agent, "gpus": shlex.split(self.gpus), "ondol": shlex.split(self.bring)}
+        return fill(self._words, many, values)
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)

@@ -236,6 +236,9 @@ class Agent:
         if berth is None:
             return
         berth.lost = True
+        if berth.queue:
+            # It waits for a fresh process that nobody will start here any more.
+            self._cmd_revoke(message)
         for keeper in (berth.worker, berth.standby):
             if keeper is not None and keeper.ladder is None:
                 keeper.start_ladder("device-lost", message["why"], time.monotonic(), dump=False)
@@ -484,7 +487,6 @@ def say_status(status: int, maxrss: int = 0) -> str:
     number = os.WTERMSIG(status)
     text = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else f"killed by signal {number}"
     if number == signal.SIGKILL:
-        text += (
-            f", not by us; the kernel's out-of-memory killer does that (it had {maxrss >> 10} MiB resident at its peak)"
-        )
+        peak = f" (it had {maxrss >> 10} MiB resident at its peak)" if maxrss else ""
+        text += f", not by us; the kernel's out-of-memory killer does that{peak}"
     return text

@@ -8,7 +8,6 @@ import mmap
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from ondol.fleet import wire
 from ondol.fleet.options import WORKER_ENV
 from ondol.fleet.worker import Place, begin_in_fork, settle_in
+from ondol.host import itself
 
 
 @dataclass
@@ -102,7 +102,7 @@ class SpawnLauncher:
         }
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, WORKER_ENV: json.dumps(start)}
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *self._arguments],
+            itself.python("pytest", *self._arguments),
             cwd=self._directory,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -20,7 +20,7 @@ from ondol.fleet.agent import Agent, Rules, say_status
 from ondol.fleet.keeper import Limits
 from ondol.fleet.launch import ForkLauncher, SpawnLauncher
 from ondol.fleet.wire import Message
-from ondol.host import killing, proctree
+from ondol.host import itself, killing, proctree
 
 AGENT_ENV = "ONDOL_AGENT_START"
 
@@ -116,7 +116,7 @@ def start_spawned(arguments: list[str], directory: str, limits: Limits, rules: R
         "directory": directory,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "ondol.fleet.link"],
+        itself.python("ondol.fleet.link"),
         env={**os.environ, AGENT_ENV: json.dumps(start)},
         stdin=subprocess.DEVNULL,
         pass_fds=(theirs.fileno(),),

@@ -37,15 +37,28 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "launch",
-        "an engine of your own: the command that starts {agent} on a node and carries its standard streams",
+        "an engine of your own: the command that starts {agent} on a node and carries its standard streams; {node}, "
+        "{device} and {directory} stand for what they say",
         {"default": "", "metavar": "TEMPLATE"},
     ),
-    Option("nodes", "for --launch: the names for {node}, or how many", {"default": "", "metavar": "NAMES"}),
-    Option("slurm", "ask for this allocation (arguments of salloc)", {"default": "", "metavar": "ARGUMENTS"}),
-    Option("srun", "more arguments for the srun of each node", {"default": "", "metavar": "ARGUMENTS"}),
+    Option(
+        "nodes",
+        "for --launch and containers: the names for {node}, or how many (default: 1)",
+        {"default": "", "metavar": "NAMES"},
+    ),
+    Option(
+        "slurm",
+        "ask for this allocation (arguments of salloc; without it: use the one we are in)",
+        {"default": "", "metavar": "ARGUMENTS"},
+    ),
+    Option(
+        "srun",
+        "more arguments for the srun of each node, such as --container-image=IMAGE",
+        {"default": "", "metavar": "ARGUMENTS"},
+    ),
     Option(
         "agent",
-        "how Ondol is called on a node (default: as here; in containers python3 -m ondol)",
+        "how Ondol is called on a node: 'python3 /ondol.pyz' … (default: as here; in containers python3 -m ondol)",
         {"default": "", "metavar": "COMMAND"},
     ),
     Option("node-dir", "where the checkout is on the nodes (default: as here)", {"default": "", "metavar": "DIR"}),

@@ -108,8 +108,10 @@ class Scheduler:
             self.again.append(work)
 
     def revoked(self, slot: str, works: Sequence[int]) -> None:
-        """The answer to `Revoke`: these had not started and are ours again."""
+        """These had not started and are ours again: the answer to `Revoke`, or the end of a device."""
         state = self.slots[slot]
+        # What was given up in the meantime, because no worker could start there, has gone elsewhere.
+        works = [w for w in works if w in state.handed]
         thief, state.thief = self.slots.get(state.thief), ""
         state.waiting = False
         # Whoever gave up on the slot meanwhile has taken care of some of them.

@@ -54,6 +54,15 @@ def why_not(places: Mapping[str, str]) -> str:
 
 def _words(mode: str, places: Mapping[str, str]) -> list[str]:
     pairs = [word for pair in places.items() for word in pair]
-    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter_place.py")
     # -I -S: nothing of the user's environment, no site packages, and half the time to start.
-    return [sys.executable, "-I", "-S", program, mode, BASE, str(len(places)), *pairs]
+    return [sys.executable, "-I", "-S", *_program(), mode, BASE, str(len(places)), *pairs]
+
+
+def _program() -> list[str]:
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "enter_place.py")
+    if os.path.exists(path):
+        return [path]
+    # In `ondol.pyz` it is no file that Python could be given.
+    from pkgutil import get_data
+
+    return ["-c", (get_data("ondol.host", "enter_place.py") or b"").decode()]

@@ -154,7 +154,7 @@ def leave(job: Context) -> None:
 
         sharing.leave(job, job.report.status or exitcodes.INTERNAL)
     room = job.room
-    if room is None:
+    if room is None or job.room_in_use:
         return
     if not job.settings.keep_room:
         if not room.close():

@@ -40,6 +40,8 @@ class Context:
         self.at: str | None = None
         #: Our part in it, if the ranks of a job step share it.
         self.shared: Shared | None = None
+        #: Somebody may still be in it: it is left to a later job, which looks.
+        self.room_in_use = False
         self.managed: list[Row] = []
         #: Tools with a private cache that is neither filled nor published: their fixed path is not possible here.
         self.cold: list[Row] = []

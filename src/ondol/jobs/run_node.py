@@ -27,7 +27,7 @@ from ondol.fleet.agent import say_status
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.node_start import FORMAT, NODE_ENV, Start
 from ondol.fleet.stdio import Stdio
-from ondol.host import killing, orphans, process, proctree
+from ondol.host import fixed_place, itself, killing, orphans, process, proctree
 from ondol.jobs.item_caches import ItemCaches
 from ondol.jobs.run_command import Job
 from ondol.jobs.run_tests import end_leftovers
@@ -115,8 +115,11 @@ class _Program:
         token = os.urandom(wire.TOKEN_BYTES)
         tmpdir = tempfile.mkdtemp(prefix="ondol-run-", dir=environment.get("TMPDIR"))
         start = Start(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
+        command = itself.pytest(*self.told["arguments"])
+        if through:
+            command = fixed_place.command_line(through, sys.executable, command)
         child = subprocess.Popen(
-            [*through, sys.executable, "-m", "pytest", *self.told["arguments"]],
+            command,
             env={**environment, NODE_ENV: start.encode()},
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),

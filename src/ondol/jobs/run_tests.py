@@ -24,7 +24,7 @@ from ondol import exitcodes
 from ondol.fleet.agent import say_status
 from ondol.fleet.journal import Journal, read
 from ondol.fleet.options import FRONT_ENV
-from ondol.host import fixed_place, killing, proctree
+from ondol.host import fixed_place, itself, killing, proctree
 from ondol.report import run_markdown, run_record
 
 Environment = dict[str, str]
@@ -110,7 +110,7 @@ class _Watch:
         self.why = ""
         self.dump = os.memfd_create("ondol-front-dump", os.MFD_CLOEXEC)
         front = {"pid": os.getpid(), "dump": self.dump}
-        command = [sys.executable, "-m", "pytest", *request.arguments]
+        command = itself.pytest(*request.arguments)
         if through:
             command = fixed_place.command_line(through, sys.executable, command)
         self.process = subprocess.Popen(

@@ -1,7 +1,8 @@
 """One room for all ranks of a job step on a node: the first fills it, the others find it filled, the last publishes.
 
-What every rank would otherwise do for itself, sixteen times on one node, is done once. A rank that fails, or vanishes,
-keeps anything from being published: half a job is no evidence that what it compiled works.
+What every rank would otherwise do for itself, sixteen times on one node, is done once. A rank that fails keeps anything
+from being published: half a job is no evidence that what it compiled works. One that was killed with its Ondol says
+nothing either way; with rooms of their own the others would have published, and so they do here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable
 
+from ondol import words
 from ondol.errors import RoomError
 from ondol.events import ToolReport
 from ondol.host import files, identity, process
@@ -123,15 +125,13 @@ def _leave(job: Context, part: Shared, here: Room, status: int, meeting: Meeting
         job.room = None
         return None
     meeting.disband()
-    worst = _failure(here) or status
     if vanished:
-        # Its command may live on in the room: whoever sweeps looks, we do not take it away.
-        files.unlink_quietly(os.path.join(here.path, "members", part.member))
-        job.report.remarks.append("a rank vanished: nothing is published")
-        job.room = None
-        room.sweep(part.base)
-        return None
-    return worst
+        job.report.remarks.append(
+            f"{words.plural(len(vanished), 'rank')} vanished; the others decide what is published"
+        )
+        # A command may live on in the room: whoever sweeps looks, we do not take it away.
+        job.room_in_use = process.mentions_in_environment(f"{room.VARIABLE}={here.path}")
+    return _failure(here) or status
 
 
 def _note_failure(here: Room, status: int) -> None:

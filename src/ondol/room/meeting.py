@@ -72,6 +72,9 @@ def meet(base: str, digest: str, seconds: float) -> Meeting:
         try:
             here = files.make_dir(folder, 0o700)
         except OSError as error:
+            # Another rank that looked for abandoned places took the new, empty one for such, and away.
+            if isinstance(error, FileNotFoundError) and os.path.isdir(base):
+                continue
             raise RoomError(f"cannot meet in {folder}", because=error.strerror or str(error))
         try:
             meeting = _locked(folder, here, deadline)

@@ -23,7 +23,7 @@ from ondol.fleet.devices import Fleet
 from ondol.fleet.keeper import Limits
 from ondol.fleet.link import AGENT_ENV
 from ondol.fleet.node_start import Start
-from ondol.host import proctree
+from ondol.host import itself, proctree
 from ondol.room import room
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all nodes.
@@ -172,4 +172,4 @@ class NodePlugin:
         }
         pytest_inside.stop_capture(self._config)
         os.environ[AGENT_ENV] = json.dumps(start)
-        os.execv(sys.executable, [sys.executable, "-m", "ondol.fleet.link"])
+        os.execv(sys.executable, itself.python("ondol.fleet.link"))

@@ -1,0 +1,182 @@
+"""A node leaves while something is on its way to it: the order of messages that only a busy machine makes by itself, made
+here by a link that says exactly what it is told to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondol.fleet import schedule
+from ondol.fleet.controller import Controller, Planned, Settings
+from ondol.fleet.devices import Fleet
+from ondol.fleet.interrupts import Interrupts
+from ondol.fleet.journal import Journal
+from ondol.fleet.model import Work
+from ondol.fleet.nodes import Nodes
+
+Message = dict[str, Any]
+WHY = "Slurm job 7 is CANCELLED"
+
+
+def up(node: str, devices: int = 1) -> Message:
+    named = [f"{node}/cpu{number}" for number in range(devices)]
+    offered = [{"name": name, "node": node, "probe": []} for name in named]
+    told: Message = {"e": "node-up", "node": node, "devices": offered, "slots": {name: [name] for name in named}}
+    return {**told, "prepare_slots": [], "expecting": False, "left": 2}
+
+
+def about(event: str, node: str, left: int) -> Message:
+    return {"e": event, "node": node, "why": WHY, "how": "device-lost", "log": "", "expecting": False, "left": left}
+
+
+def begun(order: Message) -> Message:
+    told = {"item": order["item"], "attempt": order["attempt"], "slot": order["slot"]}
+    return {"e": "started", "worker": 1, "warm": False, **told}
+
+
+def passed(order: Message) -> list[Message]:
+    """What an agent says about an item that it was sent and that passed."""
+    report = {"when": "call", "outcome": "passed", "duration": 0.0, "nodeid": order["nodeid"], "sections": []}
+    ended = {"e": "ended", "item": order["item"], "attempt": order["attempt"], "slot": order["slot"], "how": "done"}
+    over = {"e": "worker-ended", "slot": order["slot"], "worker": 1, "why": "", "abnormal": False, "ran": 1}
+    return [begun(order), {**ended, "reports": [report]}, *([over] if order["last"] else [])]
+
+
+class ScriptedLink:
+    """`script` yields what arrives next; it may look at `sent`. What a node in `works` is sent passes at once."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+        self.script: Iterator[list[Message]] = iter(())
+        self.works: set[str] = set()
+        self.gone = False
+        self._answers: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+        if message["c"] == "run" and message["slot"].removeprefix("gang:").partition("/")[0] in self.works:
+            self._answers += passed(message)
+        self.gone = message["c"] == "finish"
+
+    def receive(self, _timeout: float | None, _also: int | None = None) -> list[Message]:
+        answers, self._answers = self._answers, []
+        said = answers or next(self.script, None)
+        assert said is not None, f"the run waits for ever; it had sent {self.sent[-2:]}"
+        return said
+
+    def bury(self) -> str:
+        return "status 0"
+
+    def orders(self, node: str) -> list[Message]:
+        return [m for m in self.sent if m["c"] == "run" and m["slot"].removeprefix("gang:").startswith(f"{node}/")]
+
+
+class Silent:
+    """A `Show` that shows nothing."""
+
+    def wants_to_stop(self) -> str:
+        return ""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+def run(tmp_path: Path, link: ScriptedLink, works: list[Work]) -> Controller:
+    journal = Journal(tmp_path / "journal.jsonl")
+    planned = [Planned(f"test_a.py::test_{work.index}") for work in works]
+    scheduler = schedule.build(works, [], [])
+    scheduler.expecting = True
+    with Interrupts() as interrupts:
+        made = Controller(planned, Fleet(), scheduler, lambda: link, journal, Silent(), Settings(), interrupts)
+        made.run()
+    journal.close()
+    return made
+
+
+def verdicts(controller: Controller) -> list[str]:
+    return [controller.finals[item].verdict.value for item in range(len(controller.items))]
+
+
+#: What had become of the item when its node left: sent and never seen, or begun and never ended.
+LEAVES = {"on its way": lambda _order: [], "begun": lambda order: [begun(order)]}
+
+
+@pytest.mark.parametrize("devices", [1, 2], ids=["one device", "two devices"])
+@pytest.mark.parametrize("state", LEAVES)
+def test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path: Path, state: str, devices: int) -> None:
+    """It goes to the node that is left, and passes there, without having been blamed."""
+    link = ScriptedLink()
+
+    def script() -> Iterator[list[Message]]:
+        yield [up("n1", 2)]
+        (order,) = link.orders("n1")
+        yield LEAVES[state](order)
+        yield [about("node-notice", "n1", 1), up("n2", 2)]
+        link.works.add("n2")
+        yield [about("node-out", "n1", 1)]
+
+    link.script = script()
+    controller = run(tmp_path, link, [Work(0, "test_a.py", devices=devices)])
+    assert verdicts(controller) == ["passed"]
+    assert [order["item"] for order in link.orders("n2")] == [0]
+    assert len(controller.judged[0]) == (1 if state == "on its way" else 2)
+    assert controller.nodes.left_out == {"n1": WHY}
+
+
+@pytest.mark.parametrize("state", LEAVES)
+def test_the_last_node_leaves_and_what_was_on_its_way_is_waited_for(tmp_path: Path, state: str) -> None:
+    link = ScriptedLink()
+
+    def script() -> Iterator[list[Message]]:
+        yield [up("n1")]
+        yield LEAVES[state](link.orders("n1")[0])
+        yield [about("node-notice", "n1", 0)]
+        yield [about("node-out", "n1", 0)]
+
+    link.script = script()
+    controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(3)])
+    assert verdicts(controller) == ["not-run" if state == "on its way" else "device-lost", "not-run", "not-run"]
+    assert WHY in controller.stop_reason
+
+
+@pytest.mark.parametrize("in_time", [True, False], ids=["ends in time", "does not end"])
+def test_what_runs_at_the_end_of_the_allocation_is_killed_without_a_word(tmp_path: Path, in_time: bool) -> None:
+    """Near the end nothing more is handed out, and what runs may end; at the end it is ended while it can be reported."""
+    link = ScriptedLink()
+
+    def script() -> Iterator[list[Message]]:
+        yield [up("n1")]
+        runs, *waits = link.orders("n1")
+        yield [begun(runs)]
+        yield [{"e": "allocation-ending", "why": "59 s left"}]
+        assert link.sent[-1] == {"c": "revoke", "slot": "n1/cpu0"}
+        yield [{"e": "revoked", "slot": "n1/cpu0", "items": [order["item"] for order in waits]}]
+        if in_time:
+            yield passed(runs)[1:]
+        yield [{"e": "allocation-over", "why": "14 s left"}]
+        assert link.sent[-1] == {"c": "interrupt"}
+        yield [{**passed(runs)[1], "how": "interrupted", "reason": "interrupted while it ran", "reports": []}]
+
+    link.script = script()
+    controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(4)])
+    assert verdicts(controller) == ["passed" if in_time else "not-run", "not-run", "not-run", "not-run"]
+    assert controller.stop_reason == "59 s left"
+
+
+def test_the_guard_against_that_is_gone_and_the_tests_stay_green(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was before: a node that is left out has its devices set aside, and nothing else happens."""
+
+    def only_set_aside(self: Nodes, message: Message) -> None:
+        self._set_aside(message["node"], message["why"])
+        self._expect(message)
+
+    monkeypatch.setattr(Nodes, "on_node_out", only_set_aside)
+    for number, devices in enumerate((1, 2)):
+        with pytest.raises(AssertionError, match="waits for ever"):
+            test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path / str(number), "on its way", devices)
