@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,8 +31,19 @@ class Told:
         self.after: dict[str, Any] = facts["after"]
 
 
-def tell(name: str, limit: float = 280) -> Told:
-    """`incident.py --json --keep`. The caller removes the place."""
+def told_by(name: str) -> Any:
+    """A fixture: what this example's script said, run once for all tests of a module."""
+
+    @pytest.fixture(scope="module")
+    def told() -> Iterator[Told]:
+        told = _tell(name)
+        yield told
+        subprocess.run(["rm", "-rf", told.place], check=False)
+
+    return told
+
+
+def _tell(name: str, limit: float = 280) -> Told:
     command = [sys.executable, str(EXAMPLES / name / "incident.py"), "--json", "--keep"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     if done.returncode == 2:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, tell
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, told_by
 
 FOLDER = EXAMPLES / "mfc"
 SCRIPTS = ("before.sh", "flock.sh", "clean.sh", "after.sh")
@@ -20,11 +18,7 @@ SCRIPTS = ("before.sh", "flock.sh", "clean.sh", "after.sh")
 BAD_TMPDIR = ["acc 1/3", "omp 1/3", "cpu 1/3", "cpu 3/3"]
 
 
-@pytest.fixture(scope="module")
-def told() -> Iterator[Told]:
-    told = tell("mfc")
-    yield told
-    subprocess.run(["rm", "-rf", told.place], check=False)
+told = told_by("mfc")
 
 
 @pytest.mark.real

@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, script_of, tell
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, script_of, told_by
 from seeds.telling import broken, script_in, without_ondol
 
 FOLDER = EXAMPLES / "simpler"
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture(scope="module")
-def told() -> Iterator[Told]:
-    told = tell("simpler")
-    yield told
-    subprocess.run(["rm", "-rf", told.place], check=False)
+told = told_by("simpler")
 
 
 def test_one_path_for_all_libraries_loads_the_right_one(told: Told) -> None:

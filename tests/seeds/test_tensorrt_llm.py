@@ -5,26 +5,20 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from people import needs_root
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, script_of, tell
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, script_of, told_by
 from seeds.telling import broken, script_in, without_ondol
 
 FOLDER = EXAMPLES / "tensorrt-llm"
 JOBS, RANKS, KERNELS = 3, 2, 2
 
 
-@pytest.fixture(scope="module")
-def told() -> Iterator[Told]:
-    told = tell("tensorrt-llm")
-    yield told
-    subprocess.run(["rm", "-rf", told.place], check=False)
+told = told_by("tensorrt-llm")
 
 
 @needs_root

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 import yaml
 
 from people import ROOT, needs_root
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, tell
+from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, told_by
 from walls.conftest import place, shared_store
 from walls.test_examples import ENDS, Host, Runner, host, runner
 
@@ -30,11 +28,7 @@ CATEGORIES = {
 }
 
 
-@pytest.fixture(scope="module")
-def told() -> Iterator[Told]:
-    told = tell("tileops")
-    yield told
-    subprocess.run(["rm", "-rf", told.place], check=False)
+told = told_by("tileops")
 
 
 @needs_root

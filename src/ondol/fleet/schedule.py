@@ -114,8 +114,6 @@ class Scheduler:
         works = [w for w in works if w in state.handed]
         thief, state.thief = self.slots.get(state.thief), ""
         state.waiting = False
-        # Whoever gave up on the slot meanwhile has taken care of some of them.
-        works = [w for w in works if w in state.handed]
         state.handed = [w for w in state.handed if w not in works]
         if thief is None or thief.down or state.down or thief.todo or self.stopping:
             self._give_back(works)
