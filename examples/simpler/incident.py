@@ -176,7 +176,7 @@ def warm(story: showing.Story, bench: Bench) -> dict[str, object]:
     text = (bench.place / "batch.ondol.toml").read_text()
     head, *tasks = text.split("[[task]]\n")
     good = [task for task in tasks if VERDICTS[task.split('"')[1]] == "passed"]
-    many = [task.replace('name = "', f'name = "{copy}-') for task in good for copy in range(COPIES)]
+    many = [task.replace('name = "', f'name = "{copy}-') for copy in range(COPIES) for task in good]
     (bench.place / "many.ondol.toml").write_text(head + "".join(f"[[task]]\n{task}" for task in many))
     since = bench.mark()
     ended = bench.run("many", "ondol", "test", "many.ondol.toml", "--devices", "sim:1")

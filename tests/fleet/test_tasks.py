@@ -160,6 +160,24 @@ def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_lost
     assert [quarantine["device"] for quarantine in result.record.quarantines] == ["sim0"]
 
 
+def test_two_runtimes_that_take_turns_are_opened_for_every_task(suite) -> None:
+    suite.write(
+        rt="""
+        import os
+        class One:
+            def open(self, device): open(os.environ["LOG"], "a").write(type(self).__name__ + " opened\\n")
+            def run(self, task): open(os.environ["LOG"], "a").write(task.name + "\\n")
+        class Another(One): pass
+        """
+    )
+    body = '[runtime.one]\nclass = "rt:One"\n[runtime.another]\nclass = "rt:Another"\n'
+    body += "".join(f'[[task]]\nname = "t{n}"\nruntime = "{("one", "another")[n % 2]}"\n' for n in range(6))
+    task_file(suite, "t", body)
+    result = suite.pytest(devices="sim:1")
+    assert set(short(result).values()) == {"passed"}
+    assert result.log == ["One opened", "t0", "t2", "t4", "Another opened", "t1", "t3", "t5"]
+
+
 def test_commands_have_deadlines_outcomes_and_output(suite) -> None:
     task_file(
         suite,

@@ -74,9 +74,12 @@ class TaskFile(pytest.File):
         except (OSError, tomllib.TOMLDecodeError) as error:
             raise self.CollectError(f"{self.path}: {error}")
         runtimes = {name: self._load(name, about) for name, about in text.get("runtime", {}).items()}
-        for entry in text.get("task", []):
-            if "name" not in entry:
-                raise self.CollectError(f"{self.path}: a [[task]] has no name")
+        found = text.get("task", [])
+        if any("name" not in entry for entry in found):
+            raise self.CollectError(f"{self.path}: a [[task]] has no name")
+        # A worker holds one runtime. Two that took turns would have it replaced, and the device opened anew, each time.
+        turns = list(dict.fromkeys(str(entry.get("runtime")) for entry in found))
+        for entry in sorted(found, key=lambda entry: turns.index(str(entry.get("runtime")))):
             yield self._item(entry, runtimes)
 
     def _item(self, entry: dict[str, Any], runtimes: dict[str, type]) -> pytest.Item:
