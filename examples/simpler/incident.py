@@ -183,7 +183,7 @@ def warm(story: showing.Story, bench: Bench) -> dict[str, object]:
     verdicts = [item["verdict"] for item in _report(bench, ended).get("items", [])]
     passed, compiled = verdicts.count("passed"), len(bench.noted("compile", since))
     story.say(
-        f"{len(verdicts)} good tasks: {passed} pass, in {bench.processes(since)} processes, one for each runtime;"
+        f"{len(verdicts)} good tasks of two runtimes, in turns: {passed} pass, in {bench.processes(since)} processes;"
     )
     story.say(f"{compiled} compiled: they were prepared before.")
     return {
@@ -235,8 +235,11 @@ def gone(after: dict[str, dict[str, object]]) -> bool:
         and batch["attempts_of_crash"] == 2
         and (batch["processes_with_two_runtimes"], batch["compiled_on_a_device"]) == (0, 0)
         and set(fixed["verdicts"].values()) == {"passed"}  # type: ignore[attr-defined]
-        and (fixed["named"], fixed["suspects"]) == (["stale library"], ["square"])
-        and (many["passed"], many["processes"], many["compiled"]) == (many["tasks"], 2, 0)
+        # Whichever was compiled last and so came second.
+        and (fixed["named"], fixed["suspects"]) in [(["stale library"], ["reduce"]), (["stale library"], ["square"])]
+        and (many["passed"], many["compiled"]) == (many["tasks"], 0)
+        # One for each runtime; a device does not wait for the last of one to be prepared if the other's are ready.
+        and many["processes"] in (2, 3, 4)
         and many["tasks"] == 4 * COPIES
     )
 

