@@ -8,7 +8,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from people import ROOT
-from walls.test_examples import SHELLCHECK
 
 EXAMPLES = ROOT / "examples"
-_RULES = "{extends: default, rules: {line-length: {max: 160}, document-start: disable, truthy: {check-keys: false}}}"
 
 
 class Told:
@@ -61,18 +59,6 @@ def script_of(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def lint_yaml(paths: Sequence[Path]) -> None:
-    command = [sys.executable, "-m", "yamllint", "--strict", "-d", _RULES, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-
-
-def lint_shell(script: str, dialect: str = "bash") -> None:
-    command = [SHELLCHECK, f"--shell={dialect}", "-"]
-    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
 
 
 def check_diff(readme: Path, before: Path, after: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, told_by
+from linting import lint_shell, lint_yaml
+from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
 
 FOLDER = EXAMPLES / "mfc"
 SCRIPTS = ("before.sh", "flock.sh", "clean.sh", "after.sh")

