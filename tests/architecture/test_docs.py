@@ -35,7 +35,9 @@ def test_guarantees_name_tests_that_exist() -> None:
     table = [line for line in (ROOT / "README.md").read_text().splitlines() if re.match(r"\| [CR]\d+ \|", line)]
     assert len(table) >= 10
     for row in table:
-        for name in re.findall(r"`((?:e2e|faults|unit|real|sabotage|fleet|conformance)/[\w./]*)`", row):
+        for name in re.findall(
+            r"`((?:e2e|faults|unit|real|sabotage|fleet|conformance|slurm|engines|walls)/[\w./]*)`", row
+        ):
             assert (ROOT / "tests" / name).exists(), f"{name} in the guarantees table"
 
 
