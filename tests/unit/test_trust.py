@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ondol.store import marker
 from ondol.trust import ci, membership, owners, policy
 
 ME, ROOT, NAMED, STRANGER, LISTED, NOBODY = 1000, 0, 1001, 2000, 3000, 65534
@@ -40,6 +41,20 @@ def test_group_members() -> None:
     assert trusts(ROOT, STRANGER, groups=("ci",))
     assert not trusts(ROOT, STRANGER, groups=("other",))
     assert not trusts(STRANGER, STRANGER, groups=("ci",))
+
+
+def test_limited_writers_count_in_their_scopes_only() -> None:
+    """Over the whole table: a UID, a group and anybody, each for one kind of scope, told by an owner who is believed."""
+    limits = ((str(NAMED), "pr-*"), ("@ci", "nightly"), ("any", "scratch"))
+    for marker_owner, owner, scope in itertools.product(
+        (ROOT, STRANGER), (ME, ROOT, LISTED, NAMED, STRANGER), ("main", "pr-7", "nightly", "scratch", "")
+    ):
+        reader = owners.Reader(ME, frozenset({LISTED}), None)
+        in_group = lambda uid, group: (uid, group) == (STRANGER, "ci")  # noqa: E731
+        rule = owners.trusted_owner(reader, marker_owner, (), (), False, in_group, limits, marker.matches)
+        given = {NAMED: {"pr-7", "scratch", ""}, STRANGER: {"nightly", "scratch", ""}}.get(owner, set())
+        expected = owner in (ME, ROOT, LISTED) or (marker_owner == ROOT and scope in given)
+        assert rule(owner, scope) is expected, (marker_owner, owner, scope)
 
 
 def test_everybody_outside_a_user_namespace_looks_the_same() -> None:

@@ -38,11 +38,23 @@ def _create_default(where: str) -> None:
         )
 
 
-def judge(listed: list[int]) -> Callable[[marker.Marker], Callable[[int], bool]]:
+def judge(listed: list[int]) -> Callable[[marker.Marker], owners.Trusts]:
     reader = owners.Reader(os.geteuid(), frozenset(listed), identity.overflow_uid())
+    return lambda found: _rule(reader, found.owner, found.writers)
 
-    def for_store(found: marker.Marker) -> Callable[[int], bool]:
-        writers = found.writers
-        return owners.trusted_owner(reader, found.owner, writers.uids, writers.groups, writers.anyone, is_member)
 
-    return for_store
+def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> owners.Trusts:
+    uids, groups, anyone, limited = writers
+    return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited, marker.matches)
+
+
+def check_may_write(store: DirectoryStore, scope: str) -> None:
+    """Raise `StoreError` if the store gives this user other scopes than this one: nobody else would read it there."""
+    me, writers = os.geteuid(), store.marker.writers
+    others_read = _rule(owners.Reader(-1, (), None), 0, writers)
+    if others_read(me) and not others_read(me, scope):
+        raise StoreError(
+            f"uid {me} may not publish into the scope {scope} of {store.where}",
+            because=f"its writers are {writers}",
+            hint=f"ondol store writers add {me}:{scope} --store {store.where}, if its owner agrees",
+        )

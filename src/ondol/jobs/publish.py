@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ondol import __version__
 from ondol.errors import EntryRefused, PackError, StoreError
 from ondol.host import bounded, identity
+from ondol.jobs.open_store import check_may_write
 from ondol.light import Any, Record
 from ondol.room import harvest
 from ondol.store import pack
@@ -51,6 +52,7 @@ def publish(
     seconds: float,
 ) -> Outcome:
     """Offer these entries to the store. Raises `StoreError` only if nothing at all could be offered."""
+    check_may_write(store, scope)
     there: dict[tuple[str, str], list[Stored]] = {}
     for stored in store.index(tool.row.name, [scope]):
         there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)

@@ -23,8 +23,8 @@ from ondol.store.entry import MAX_PACK_BYTES, Address
 from ondol.store.lane import SUFFIX, Lane
 from ondol.words import is_plain_name
 
-#: Given what the store's marker says, which UIDs' lanes may be read.
-Judge = Callable[[marker.Marker], Callable[[int], bool]]
+#: Given what the store's marker says: (owner of a lane, scope) → may it be read; without a scope: is any of it.
+Judge = Callable[[marker.Marker], Callable[..., bool]]
 #: Packs that are written, synced and linked together: enough to share journal commits, few enough descriptors.
 BATCH = 64
 _SYNC_THREADS = 8
@@ -65,11 +65,19 @@ class DirectoryStore:
 
     def index(self, tool: str, scopes: Sequence[str]) -> list[Stored]:
         trusted = [lane for lane in self._all_lanes() if self._trusts(lane.owner)]
-        return [stored for scope in scopes for lane in trusted for stored in self._list(lane, scope, tool)]
+        return [
+            stored
+            for scope in scopes
+            for lane in trusted
+            if self._trusts(lane.owner, scope)
+            for stored in self._list(lane, scope, tool)
+        ]
 
     def tools(self, scopes: Sequence[str]) -> set[str]:
         lanes = [lane for lane in self._all_lanes() if self._trusts(lane.owner)]
-        return {name for scope in scopes for lane in lanes for name in lane.names(scope)}
+        return {
+            name for scope in scopes for lane in lanes if self._trusts(lane.owner, scope) for name in lane.names(scope)
+        }
 
     def everything(self) -> Iterator[Stored]:
         for lane in self._all_lanes():
@@ -79,7 +87,7 @@ class DirectoryStore:
                         yield from self._list(lane, scope, tool)
 
     def _list(self, lane: Lane, scope: str, tool: str) -> Iterator[Stored]:
-        trusted = self._trusts(lane.owner)
+        trusted = self._trusts(lane.owner, scope)
         for fingerprint in lane.names(scope, tool):
             for key, status in lane.packs(scope, tool, fingerprint):
                 address = Address(scope, tool, fingerprint, key)
@@ -152,8 +160,8 @@ class DirectoryStore:
         """The open lanes, for `store stats` and for cleaning up behind dead writers."""
         return self._all_lanes()
 
-    def trusts(self, owner: int) -> bool:
-        return self._trusts(owner)
+    def trusts(self, owner: int, scope: str = "") -> bool:
+        return self._trusts(owner, scope)
 
     def root_fd(self) -> int:
         return self._root

@@ -1,38 +1,65 @@
-"""`ondol-store.json`: the one file that makes a directory a store, and says who may publish for everybody.
+"""`ondol-store.json`: the one file that makes a directory a store, and says who may publish what for everybody.
 
-Written once, by `ondol store init` (or for a user's own default store by its first job), never changed by jobs.
-Whether a reader believes its list of writers depends on who owns the file: see `trust.owners`.
+Written by `ondol store init` (or for a user's own default store by its first job), replaced as a whole by the commands
+that change it, never by jobs. Whether a reader believes it depends on who owns the file: see `trust.owners`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
 from ondol.host import files
 from ondol.light import Any, Record
+from ondol.words import is_plain_name
 
 NAME = "ondol-store.json"
 LANES = "lanes"
-FORMAT = 1
+#: 2 since writers can be limited to scopes and signatures demanded. A marker that does neither is still written as 1,
+#: for readers of any age; one that does must not be read by those who would overlook it.
+FORMAT = 2
 _MAX_BYTES = 1 << 16
 #: A store that names nobody, as every user's own: recognised without the JSON parser, which takes longer to import than
 #: all the rest of opening a store, before every job.
 _BEFORE_ID = b'{"format": 1, "id": "'
 _AFTER_ID = b'", "writers": {"uids": [], "groups": [], "any": false}}\n'
+ANY = "any"
 
 
 class Writers(Record):
     """Whose lanes everybody may read."""
 
+    #: In every scope.
     uids: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     anyone: bool = False
+    #: In some scopes only: (UID, @GROUP or any; pattern of scopes).
+    limited: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        if self.anyone:
-            return "any"
-        return ",".join([*map(str, self.uids), *(f"@{group}" for group in self.groups)]) or "nobody named"
+        return ",".join(self.words()) or "nobody named"
+
+    def words(self) -> list[str]:
+        everywhere = [*map(str, self.uids), *(f"@{group}" for group in self.groups), *[ANY] * self.anyone]
+        return [*everywhere, *map(":".join, self.limited)]
+
+    def __add__(self, other: Writers) -> Writers:  # type: ignore[override]
+        return parse_writers(",".join(dict.fromkeys([*self.words(), *other.words()])), known=True)
+
+    def __sub__(self, other: Writers) -> Writers:
+        """Whoever is named without a scope loses all: an administrator who removes a UID must not leave it `main`."""
+        gone = set(other.words())
+        kept = [word for word in self.words() if word not in gone and word.partition(":")[0] not in gone]
+        return parse_writers(",".join(kept), known=True)
+
+
+class Key(Record):
+    """A public key whose signatures count for everybody, in these scopes."""
+
+    public: str
+    scopes: tuple[str, ...] = ("*",)
+    comment: str = ""
 
 
 class Marker(Record):
@@ -40,22 +67,65 @@ class Marker(Record):
     writers: Writers
     #: The owner of the file, as the opened descriptor showed it.
     owner: int
+    #: Patterns of scopes whose entries must be signed.
+    signed: tuple[str, ...] = ()
+    keys: tuple[Key, ...] = ()
+
+    def wants_signature(self, scope: str) -> bool:
+        return any(matches(scope, pattern) for pattern in self.signed)
 
 
-def parse_writers(text: str) -> Writers:
-    """`1000,1001,@ci` or `any`, as typed by a person."""
-    if text.strip() == "any":
-        return Writers(anyone=True)
+def matches(scope: str, pattern: str) -> bool:
+    """`*` stands for anything: `pr-*`."""
+    if "*" not in pattern:
+        return scope == pattern
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(scope, pattern)
+
+
+def is_pattern(text: object) -> bool:
+    return isinstance(text, str) and is_plain_name(text.replace("*", "x"))
+
+
+def parse_writers(text: str, *, known: bool = False) -> Writers:
+    """`1000,alice,@ci,3001:pr-*` or `any`, as typed by a person. Raises `ValueError` with the word and why.
+
+    `known`: it comes from a marker; whether this machine knows the groups is not asked again.
+    """
     uids: list[int] = []
     groups: list[str] = []
+    limited: list[tuple[str, str]] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
-        if word.startswith("@") and len(word) > 1:
-            groups.append(word[1:])
-        elif word.isdigit() and int(word) < 2**32 - 1:
-            uids.append(int(word))
-        else:
-            raise ValueError(word)
-    return Writers(tuple(uids), tuple(groups))
+        who, colon, pattern = word.partition(":")
+        who = _somebody(who, known)
+        if colon:
+            if not is_pattern(pattern):
+                raise ValueError(word, "is no scope or pattern of scopes, such as main or pr-*")
+            limited.append((who, pattern))
+        elif who.startswith("@"):
+            groups.append(who[1:])
+        elif who != ANY:
+            uids.append(int(who))
+    return Writers(tuple(uids), tuple(groups), ANY in text.replace(" ", "").split(","), tuple(limited))
+
+
+def _somebody(word: str, known: bool) -> str:
+    """The UID of a user, by number or name; a group and `any` as they are."""
+    if word.isascii() and word.isdigit() and int(word) < 2**32 - 1:
+        return str(int(word))
+    if word == ANY or (known and word.startswith("@")):
+        return word
+    import grp
+    import pwd
+
+    try:
+        if word.startswith("@"):
+            return f"@{grp.getgrnam(word[1:]).gr_name}"
+        return str(pwd.getpwnam(word).pw_uid)
+    except (KeyError, ValueError):
+        kind = "group" if word.startswith("@") else "user"
+        raise ValueError(word, f"is no {kind} that this machine knows, and no UID")
 
 
 def read(root: int, where: str) -> Marker:
@@ -84,8 +154,10 @@ def read(root: int, where: str) -> Marker:
                 because=f"this version of Ondol speaks format {FORMAT}",
                 hint="pip install --upgrade ondol, or name another --store",
             )
-        return Marker(str(fields["id"]), _writers(fields["writers"]), status.st_uid)
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        signed = tuple(_pattern(pattern) for pattern in fields.get("require_signature", ()))
+        keys = tuple(_key(key) for key in fields.get("keys", ()))
+        return Marker(str(fields["id"]), _writers(fields["writers"]), status.st_uid, signed, keys)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(
             f"the store at {where} cannot be read",
             because=f"{NAME} is damaged ({type(error).__name__})",
@@ -95,10 +167,21 @@ def read(root: int, where: str) -> Marker:
 
 def _writers(fields: dict[str, Any]) -> Writers:
     uids = tuple(uid for uid in fields["uids"] if type(uid) is int)
-    return Writers(uids, tuple(map(str, fields["groups"])), fields["any"] is True)
+    limited = tuple((who, _pattern(p)) for who, patterns in fields.get("scopes", {}).items() for p in patterns)
+    return Writers(uids, tuple(map(str, fields["groups"])), fields["any"] is True, limited)
 
 
-def create(path: str, writers: Writers, *, shared: bool) -> bool:
+def _key(fields: dict[str, Any]) -> Key:
+    return Key(str(fields["key"]), tuple(map(_pattern, fields["scopes"])), str(fields.get("comment", "")))
+
+
+def _pattern(text: object) -> str:
+    if not is_pattern(text):
+        raise ValueError(text)
+    return str(text)
+
+
+def create(path: str, writers: Writers, *, shared: bool, signed: tuple[str, ...] = ()) -> bool:
     """Make a store; False if one is there already. `shared`: let other users add their own lanes, as /tmp does.
 
     Safe to race: the marker is linked into place whole and never replaced, and the lanes directory exists before it.
@@ -114,7 +197,8 @@ def create(path: str, writers: Writers, *, shared: bool) -> bool:
         # Durable before the marker is: after power loss a marker without lanes would be a store that can neither be
         # used nor made again.
         files.fsync_dir(root)
-        return _write_marker(root, writers)
+        made = Marker(files.random_name(), writers, os.geteuid(), signed)
+        return _write_marker(root, made, _put_first)
     finally:
         os.close(root)
 
@@ -153,19 +237,71 @@ def _open_to_all(root: int) -> None:
         os.fchmod(root, (status.st_mode & 0o7777) | 0o555)
 
 
-def _write_marker(root: int, writers: Writers) -> bool:
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise StoreMissing(f"no store at {path}", because=error.strerror or "", hint=f"ondol store init {path}")
+
+
+def look(path: str) -> Marker:
+    """The marker alone, for who administers a store."""
+    root = _open(path)
+    try:
+        return read(root, path)
+    finally:
+        os.close(root)
+
+
+def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
+    """Replace the marker as a whole: readers see the old one or the new one. For its owner, and root for its owner."""
+    root = _open(path)
+    try:
+        found = read(root, path)
+        if os.geteuid() not in (0, found.owner):
+            # Renamed into place it would be ours, and readers who believe its owner would believe it no longer.
+            raise PermissionError(1, f"its {NAME} belongs to uid {found.owner}")
+        changed = change(found)
+        _write_marker(root, changed, _replace)
+        return changed
+    except OSError as error:
+        because, hint = error.strerror or str(error), "run this as the owner of the store, or as root"
+        raise StoreError(f"the store at {path} cannot be changed", because=because, note="it is as it was", hint=hint)
+    finally:
+        os.close(root)
+
+
+def _put_first(temporary: str, root: int) -> bool:
+    return files.link_new(temporary, root, NAME, root)
+
+
+def _replace(temporary: str, root: int) -> bool:
+    os.rename(temporary, NAME, src_dir_fd=root, dst_dir_fd=root)
+    return True
+
+
+def _write_marker(root: int, marker: Marker, put: Callable[[str, int], bool]) -> bool:
     import json
 
-    fields = {
-        "format": FORMAT,
-        "id": files.random_name(),
+    writers = marker.writers
+    fields: dict[str, Any] = {
+        "format": FORMAT if writers.limited or marker.signed or marker.keys else 1,
+        "id": marker.identity,
         "writers": {"uids": list(writers.uids), "groups": list(writers.groups), "any": writers.anyone},
     }
+    if writers.limited:
+        limited = {who: [p for name, p in writers.limited if name == who] for who, _ in writers.limited}
+        fields["writers"]["scopes"] = limited
+    if marker.signed or marker.keys:
+        fields["require_signature"] = list(marker.signed)
+        fields["keys"] = [{"key": key.public, "scopes": key.scopes, "comment": key.comment} for key in marker.keys]
     temporary = f".{NAME}.{files.random_name()}"
     try:
         files.write_new(temporary, json.dumps(fields).encode() + b"\n", 0o644, dir_fd=root, sync=True)
-        created = files.link_new(temporary, root, NAME, root)
+        if os.geteuid() != marker.owner:
+            os.chown(temporary, marker.owner, -1, dir_fd=root, follow_symlinks=False)
+        done = put(temporary, root)
     finally:
         files.unlink_quietly(temporary, dir_fd=root)
     files.fsync_dir(root)
-    return created
+    return done

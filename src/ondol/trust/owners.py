@@ -1,8 +1,8 @@
 """Whose entries may a reader use? Owners are evidence, as with git's `safe.directory`; names are not. Pure.
 
 A reader trusts lanes owned by itself and by root (who could change anything anyway), and by the writers that the
-store's marker names, if the marker itself belongs to somebody the reader trusts: root, the reader, or a UID the
-reader lists.
+store's marker names, in the scopes that it gives them, if the marker itself belongs to somebody the reader trusts:
+root, the reader, or a UID the reader lists.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from ondol.light import Record
 
 #: (uid, group name) → whether the user database says that this user is in this group.
 Membership = Callable[[int, str], bool]
+#: Writers of some scopes only: (UID, @GROUP or any; pattern of scopes).
+Limits = Collection[tuple[str, str]]
+#: (owner, scope) → whether this owner's entries in this scope may be used; without a scope: in any scope at all.
+Trusts = Callable[..., bool]
 
 
 class Reader(Record):
@@ -35,16 +39,23 @@ def trusted_owner(
     groups: Collection[str],
     anyone: bool,
     is_member: Membership,
-) -> Callable[[int], bool]:
-    """The rule for one store: a predicate over lane owners."""
+    may_write: Limits = (),
+    matches: Callable[[str, str], bool] = str.__eq__,
+) -> Trusts:
+    """The rule for one store: a predicate over lane owners, and the scopes in which their word counts."""
     vouched = believes(reader, marker_owner)
 
-    def trusts(owner: int) -> bool:
+    def is_named(owner: int, who: str) -> bool:
+        return who in ("any", str(owner)) or (who.startswith("@") and is_member(owner, who[1:]))
+
+    def trusts(owner: int, scope: str = "") -> bool:
         if believes(reader, owner):
             return True
         if not vouched or not _is_somebody(reader, owner):
             return False
-        return anyone or owner in writers or any(is_member(owner, group) for group in groups)
+        if anyone or owner in writers or any(is_member(owner, group) for group in groups):
+            return True
+        return any((not scope or matches(scope, pattern)) and is_named(owner, who) for who, pattern in may_write)
 
     return trusts
 

@@ -8,6 +8,7 @@ from ondol.errors import UsageError
 
 SUBCOMMANDS = {
     "init": "make a store, and say who may publish for everybody",
+    "writers": "who may publish for everybody, and in which scopes",
     "ls": "list the entries",
     "show": "one entry: its files, where it came from, what it saves",
     "verify": "check every byte of every pack, set the bad ones aside",
@@ -21,7 +22,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         output.say("usage: ondol store SUBCOMMAND …\n")
         for name, line in SUBCOMMANDS.items():
-            output.say(f"  {name.ljust(8)}{line}")
+            output.say(f"  {name.ljust(19)}{line}")
         output.say("\n  ondol store SUBCOMMAND --help    what it does, with examples")
         return exitcodes.OK if arguments else exitcodes.USAGE
     name = arguments[0]
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
         raise UsageError(f"there is no `ondol store {name}`", hint=f"ondol store {meant or '--help'}")
     from importlib import import_module
 
-    return int(import_module(f"ondol.cli.store.{name}").main(arguments[1:]))
+    return int(import_module(f"ondol.cli.store.{name.replace('-', '_')}").main(arguments[1:]))
 
 
 def parser(name: str, description: str, examples: str, settings: tuple[str, ...] = ("store", "trust")) -> flags.Parser:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 
 from ondol import exitcodes
@@ -16,21 +15,25 @@ _DESCRIPTION = """Make a store at PATH.
 Any user may add entries, in a lane of their own. Whose entries are used by *others* is said here, once: without
 --writers a reader uses its own and root's only. The list is believed by readers who trust the owner of the store:
 root, themselves, or a UID they name with --trust."""
+HELP = "who may publish for everybody: UIDs, users, @GROUPs, any; with :SCOPE only there (3001:pr-*)"
 _EXAMPLES = """\
-  ondol store init /ci-cache/ondol --writers 1000,1001
+  ondol store init /ci-cache/ondol --writers 1000,alice
   ondol store init /ci-cache/ondol --writers @ci          all members of the group ci
+  ondol store init /ci-cache/ondol --writers 1000,3001:pr-* --require-signature main
+                                                          uid 3001, who runs pull requests, can write their scopes only
   ondol store init ~/shared --writers any                 everybody trusts everybody: single-tenant machines only"""
 
 
 def main(arguments: list[str]) -> int:
     made = parser("init", _DESCRIPTION, _EXAMPLES, settings=())
     made.add_argument("path", metavar="PATH")
-    made.add_argument("--writers", metavar="UID,…|@GROUP|any", default="", help="who may publish for everybody")
+    made.add_argument("--writers", metavar="WHO[:SCOPE],…", default="", help=HELP)
+    made.add_argument("--require-signature", metavar="SCOPES", default="", help="scopes whose entries must be signed")
     parsed = made.parse_args(arguments)
     path = os.path.abspath(parsed.path)
-    writers = _writers(parsed)
+    writers, signed = parse_writers(parsed.writers), parse_scopes(parsed.require_signature)
     try:
-        created = marker.create(path, writers, shared=True)
+        created = marker.create(path, writers, shared=True, signed=signed)
     except OSError as error:
         raise StoreError(
             f"cannot make a store at {path}",
@@ -41,7 +44,7 @@ def main(arguments: list[str]) -> int:
         raise StoreError(
             f"there is a store at {path} already",
             note="nothing was changed",
-            hint=f"ondol store stats --store {path}; to change its writers, edit {path}/{marker.NAME}",
+            hint=f"ondol store stats --store {path}; to change its writers: ondol store writers --help",
         )
     if parsed.as_json:
         output.say_json({"store": path, "writers": writers._asdict()})
@@ -50,10 +53,20 @@ def main(arguments: list[str]) -> int:
     return exitcodes.OK
 
 
-def _writers(parsed: argparse.Namespace) -> marker.Writers:
+def parse_writers(text: str, *, known: bool = False) -> marker.Writers:
     try:
-        return marker.parse_writers(parsed.writers)
+        return marker.parse_writers(text, known=known)
     except ValueError as error:
         raise UsageError(
-            f"--writers: {error.args[0]!r} is neither a UID nor a @GROUP", hint="such as 1000,1001,@ci or any"
+            f"writers: {error.args[0]!r} {error.args[1]}",
+            note="nothing was changed",
+            hint="such as 1000,alice,@ci,3001:pr-* or any",
         )
+
+
+def parse_scopes(text: str) -> tuple[str, ...]:
+    scopes = tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
+    for scope in scopes:
+        if not marker.is_pattern(scope):
+            raise UsageError(f"{scope!r} is no scope", note="nothing was changed", hint="such as main or pr-*")
+    return scopes
