@@ -10,11 +10,13 @@ import pytest
 from ondol import exitcodes
 from ondol.engines import choose
 from ondol.errors import OndolError
-from ondol.fleet import devices, launch
+from ondol.fleet import devices
 from ondol.fleet.journal import Journal
-from ondol.jobs import node_settings, run_beyond, run_session
+from ondol.fleet.starts import ForNodes
+from ondol.fleet.worker import spawned
+from ondol.jobs import run_beyond, run_session
 from ondol.report import run_github, run_record, run_replay, run_summary
-from ondol.testing import fixtures, node, spawned, tasks
+from ondol.testing import fixtures, node, tasks
 
 STATION = pytest.StashKey["node.Station | None"]()
 
@@ -49,7 +51,7 @@ def wanted(config: pytest.Config) -> str:
 def take_over(config: pytest.Config) -> None:
     """Become a worker, a node's program or the whole run, as this pytest was started to be."""
     spec = wanted(config)
-    started = launch.adopt_spawned()
+    started = spawned.adopt()
     if started is not None:
         config.pluginmanager.register(fixtures, "ondol-fixtures")
         config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
@@ -82,7 +84,8 @@ class Runner:
     def __init__(self, config: pytest.Config, spec: str) -> None:
         self.far: run_session.Far | None = None
         try:
-            settings = node_settings.take()
+            told = ForNodes.take()
+            settings = told.settings if told else None
             wish = run_beyond.wish_of(config)
             engine = choose.choose(wish, os.environ)
             if engine is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +111,48 @@ def test_modules_that_decide_do_no_io(relative: str) -> None:
     assert not imported & ACTING
     calls = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     assert not calls & {"open", "print", "input"}
+
+
+#: Folders of the run wing, one per kind of process → what may not be imported there, and why.
+PROCESSES = {
+    "agent": ({"fleet.controller", "fleet.worker", "pytest", "_pytest"}, "the agent runs no user code"),
+    "worker": ({"fleet.controller", "fleet.agent"}, "a worker decides nothing"),
+    "controller": (set(), "it forks into the others"),
+}
+
+
+def everything_imported(path: Path) -> set[str]:
+    """As `imports_of`, with what is not ours under its own name."""
+    found = imports_of(path)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "fleet").rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
+def test_each_process_of_a_run_imports_what_its_folder_allows(path: Path) -> None:
+    folder = path.parent.name
+    if folder == "fleet":
+        forbidden, why = {f"fleet.{process}" for process in PROCESSES}, "it may run in any of the processes"
+    else:
+        forbidden, why = PROCESSES[folder]
+    broken = {n for n in everything_imported(path) for f in forbidden if n == f or n.startswith(f + ".")}
+    assert not broken, f"{path.relative_to(ROOT)} imports {broken}: {why}"
+
+
+def test_an_agent_loads_no_pytest() -> None:
+    """Whatever its modules import in turn."""
+    code = "import sys, ondol.fleet.agent.__main__; sys.exit([m for m in sys.modules if 'pytest' in m] or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_only_one_module_leans_on_the_insides_of_pytest() -> None:
+    found = {str(p.relative_to(SRC)) for p in MODULES for name in everything_imported(p) if name.startswith("_pytest")}
+    assert found == {"fleet/pytest_inside.py"}
 
 
 def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:

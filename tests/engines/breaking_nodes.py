@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 
 from ondol.engines import compare, links
-from ondol.fleet import losses, schedule
-from ondol.fleet.agent import Agent
+from ondol.fleet import schedule
+from ondol.fleet.agent.agent import Agent
+from ondol.fleet.controller import losses
 
 
 def nothing_is_compared() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from ondol.fleet import schedule
-from ondol.fleet.controller import Controller, Planned, Settings
+from ondol.fleet.controller.controller import Controller, Planned, Settings
+from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Journal
 from ondol.fleet.model import Work
-from ondol.fleet.nodes import Nodes
 
 Message = dict[str, Any]
 WHY = "Slurm job 7 is CANCELLED"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ondol.fleet import agent, hygiene, journal, keeper, quarantine, verdict, wire, worker
+from ondol.fleet import journal, quarantine, verdict, wire
+from ondol.fleet.agent import agent, keeper
+from ondol.fleet.worker import hygiene, worker
 from ondol.host import proctree
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ondol.fleet import wire
-from ondol.fleet.agent import Agent, Berth, Rules
-from ondol.fleet.keeper import Limits
+from ondol.fleet.agent.agent import Agent, Berth
+from ondol.fleet.starts import Limits, Rules
 
 TOKEN = b"t" * 16
 

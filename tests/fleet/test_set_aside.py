@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ondol.fleet import schedule, wire
-from ondol.fleet.agent import Agent, Berth, Rules
-from ondol.fleet.keeper import Limits
+from ondol.fleet.agent.agent import Agent, Berth
 from ondol.fleet.model import Device, Run, Slot, Work
+from ondol.fleet.starts import Limits, Rules
 
 WAITS = {"c": "run", "slot": "sim0", "item": 7, "attempt": 2, "fresh": True, "env": {}, "devices": []}
 

@@ -29,7 +29,7 @@ def test_a_pytest_that_does_not_use_us_loads_the_run_wing(tmp_path) -> None:
     assert "ondol.fleet.options" in found
     assert not {m for m in found if m.split(".")[1:2] in (["jobs"], ["report"], ["engines"], ["store"], ["host"])}
     assert "ondol.pytest_runner" not in found
-    assert "ondol.fleet.controller" not in found
+    assert "ondol.fleet.controller.controller" not in found
 
 
 def test_an_option_of_ours_does_nothing(tmp_path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from functools import partial
 from pathlib import Path
 
 from ondol.cli import flags, run
 from ondol.fleet.options import OPTIONS, Option, destination
+from ondol.fleet.starts import ForNodes
 from ondol.jobs import node_settings, run_tests
 from ondol.jobs.run_command import Job
 from ondol.report.progress import Bar
@@ -72,8 +72,8 @@ def main(arguments: list[str]) -> int:
     settings = flags.settings(ours)
     if ours.ondol_engine != "local" or ours.ondol_launch:
         # Rooms are per node, where the workers are; there is none here.
-        told = json.dumps(node_settings.for_nodes(settings, os.environ))
-        return run_tests.run(request, {**os.environ, node_settings.VARIABLE: told})
+        told = ForNodes(node_settings.for_nodes(settings, os.environ))
+        return run_tests.run(request, {**os.environ, **told.environment()})
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
         status = job.run()

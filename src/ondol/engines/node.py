@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ondol.engines.launch import Launch
 from ondol.fleet import lines
-from ondol.fleet.node_start import FORMAT
+from ondol.fleet.starts import FORMAT
 from ondol.fleet.wire import Message
 
 

@@ -72,3 +72,15 @@ def start_native_dump(pid: int, output: int) -> subprocess.Popen[bytes] | None:
         )
     except OSError:
         return None
+
+
+def say_status(status: int, maxrss: int = 0) -> str:
+    """A wait status in words."""
+    if not os.WIFSIGNALED(status):
+        return f"the process ended itself with status {os.waitstatus_to_exitcode(status)}"
+    number = os.WTERMSIG(status)
+    text = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else f"killed by signal {number}"
+    if number == signal.SIGKILL:
+        peak = f" (it had {maxrss >> 10} MiB resident at its peak)" if maxrss else ""
+        text += f", not by us; the kernel's out-of-memory killer does that{peak}"
+    return text

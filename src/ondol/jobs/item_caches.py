@@ -23,7 +23,7 @@ _LONGEST_LOOK = 60.0
 
 
 class ItemCaches:
-    """See `ondol.fleet.caches.Caches`."""
+    """See `ondol.fleet.controller.caches.Caches`."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env

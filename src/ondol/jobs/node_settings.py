@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +9,6 @@ from ondol.config import Settings
 from ondol.jobs.context import read_json
 from ondol.trust import ci, policy
 
-#: From the front to the plugin, which tells the nodes.
-VARIABLE = "ONDOL_NODE_SETTINGS"
 #: What the front itself does with them.
 _NOT_FOR_NODES = {"json", "quiet", "verbose", "strict"}
 
@@ -27,9 +23,3 @@ def for_nodes(settings: Settings, env: Mapping[str, str]) -> dict[str, Any]:
     may = policy.may_publish(settings.publish, event, write, frozen=settings.frozen, status=0)
     decided = {"scope": write, "publish": "on-success" if may.publish else "never"}
     return {**{name: value for name, value in given.items() if name not in _NOT_FOR_NODES}, **decided}
-
-
-def take() -> dict[str, Any] | None:
-    """In the controller's pytest: out of the environment. None when nobody asked for rooms."""
-    text = os.environ.pop(VARIABLE, None)
-    return None if text is None else json.loads(text)

@@ -11,8 +11,8 @@ import pytest
 from ondol.engines import choose
 from ondol.engines.api import Engine
 from ondol.engines.links import Links, Terms
-from ondol.fleet.keeper import Limits
-from ondol.fleet.plan import Plan
+from ondol.fleet.controller.plan import Plan
+from ondol.fleet.starts import Limits
 
 #: Variables that decide what pytest collects; the engine or the user's template carries the others.
 _CARRIED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")

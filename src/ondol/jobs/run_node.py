@@ -23,9 +23,8 @@ from typing import Any
 from ondol import __version__, config
 from ondol.errors import OndolError
 from ondol.fleet import lines, wire
-from ondol.fleet.agent import say_status
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.node_start import FORMAT, NODE_ENV, Start
+from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
 from ondol.host import fixed_place, itself, killing, orphans, process, proctree
 from ondol.jobs.item_caches import ItemCaches
@@ -114,13 +113,13 @@ class _Program:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         tmpdir = tempfile.mkdtemp(prefix="ondol-run-", dir=environment.get("TMPDIR"))
-        start = Start(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
+        start = AsNode(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
         command = itself.pytest(*self.told["arguments"])
         if through:
             command = fixed_place.command_line(through, sys.executable, command)
         child = subprocess.Popen(
             command,
-            env={**environment, NODE_ENV: start.encode()},
+            env={**environment, **start.environment()},
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
         )
@@ -166,7 +165,7 @@ class _Carrier:
         os.close(self._pidfd)
         self._channel.close()
         if status and not self._controller_gone:
-            self._program.fail(say_status(status))
+            self._program.fail(killing.say_status(status))
         return 0 if self._good and not status else 1
 
     def _turn(self) -> bool:

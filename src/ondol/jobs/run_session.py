@@ -18,15 +18,15 @@ import pytest
 from ondol.engines.api import Engine
 from ondol.engines.choose import Wish
 from ondol.engines.links import Links
-from ondol.fleet import clean, history, journal, link, pytest_inside, schedule
-from ondol.fleet.agent import Rules
-from ondol.fleet.controller import Controller, Link, Settings
+from ondol.fleet import clean, journal, pytest_inside, schedule
+from ondol.fleet.controller import history, link
+from ondol.fleet.controller.controller import Controller, Link, Settings
+from ondol.fleet.controller.plan import Plan, make_plan
 from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.keeper import Limits
 from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
-from ondol.fleet.plan import Plan, make_plan
+from ondol.fleet.starts import Limits, Rules
 from ondol.fleet.verdict import Final, Policy, Verdict
 from ondol.jobs import run_beyond
 from ondol.jobs.item_caches import ItemCaches

@@ -7,7 +7,6 @@ run leaves behind is adopted and ended; and when the controller dies, its journa
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -21,9 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
-from ondol.fleet.agent import say_status
 from ondol.fleet.journal import Journal, read
-from ondol.fleet.options import FRONT_ENV
+from ondol.fleet.starts import UnderFront
 from ondol.host import fixed_place, itself, killing, proctree
 from ondol.report import run_markdown, run_record
 
@@ -63,7 +61,7 @@ def run(request: Request, environment: Environment, through: Sequence[str] = ())
             if os.WIFEXITED(status):
                 return os.WEXITSTATUS(status)
             culprit = _culprit(request.journal)
-            how = watch.why or say_status(status)
+            how = watch.why or killing.say_status(status)
             if culprit is None:
                 return _after_a_dead_controller(request.journal, how)
             if culprit in request.fatal or len(request.fatal) >= MAX_FATAL_FILES or not culprit:
@@ -109,13 +107,11 @@ class _Watch:
         self.request = request
         self.why = ""
         self.dump = os.memfd_create("ondol-front-dump", os.MFD_CLOEXEC)
-        front = {"pid": os.getpid(), "dump": self.dump}
+        front = UnderFront(os.getpid(), self.dump)
         command = itself.pytest(*request.arguments)
         if through:
             command = fixed_place.command_line(through, sys.executable, command)
-        self.process = subprocess.Popen(
-            command, env={**environment, FRONT_ENV: json.dumps(front)}, pass_fds=(self.dump,)
-        )
+        self.process = subprocess.Popen(command, env={**environment, **front.environment()}, pass_fds=(self.dump,))
         self.pidfd = os.pidfd_open(self.process.pid)
         self._collected = False
         self._progress = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ondol.fleet.controller import Controller
+from ondol.fleet.controller.controller import Controller
 from ondol.report.terminal_window import Window
 
 #: Seconds between two drawings.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import pytest_inside
-from ondol.fleet.controller import Controller
+from ondol.fleet.controller.controller import Controller
 from ondol.fleet.outcome import Gathered, of_reports
 from ondol.fleet.verdict import Final, Verdict
 from ondol.report.run_live import LiveView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ondol.fleet.controller import Controller
+from ondol.fleet.controller.controller import Controller
 from ondol.fleet.verdict import Verdict
 
 SHOWN = 20

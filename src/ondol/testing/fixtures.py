@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet.worker import DEVICE_KEY
+from ondol.fleet.worker.worker import DEVICE_KEY
 
 
 class DeviceName(str):

@@ -4,25 +4,22 @@ of the node, whose workers are forks of it.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ondol.engines.compare import digest
 from ondol.errors import OndolError
-from ondol.fleet import clean, launch, pytest_inside, wire
-from ondol.fleet.agent import Agent, Rules
+from ondol.fleet import clean, pytest_inside, wire
+from ondol.fleet.agent.agent import Agent
+from ondol.fleet.controller.link import fork_launcher
 from ondol.fleet.devices import Fleet
-from ondol.fleet.keeper import Limits
-from ondol.fleet.link import AGENT_ENV
-from ondol.fleet.node_start import Start
+from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules
 from ondol.host import itself, proctree
 from ondol.room import room
 
@@ -33,11 +30,11 @@ REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
 class Station:
     """This process as its node program sees it."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: AsNode) -> None:
         import socket
 
         self.start = start
-        high = launch.move_up(start.channel)
+        high = wire.move_up(start.channel)
         self.channel = wire.Channel(socket.socket(fileno=high), bytes.fromhex(start.token))
         proctree.die_with_parent(start.parent, signal.SIGTERM)
 
@@ -54,7 +51,7 @@ class Station:
 
 def adopt() -> Station | None:
     """In a node's pytest, early; None everywhere else."""
-    start = Start.take()
+    start = AsNode.take()
     return None if start is None else Station(start)
 
 
@@ -155,21 +152,15 @@ class NodePlugin:
         if self._why_not_fork():
             self._replace_this_process(limits, rules)
         base: Path | None = pytest_inside.base_temp(session.config)
-        Agent(self._station.channel, launch.ForkLauncher(session, base), limits, rules).run()
+        Agent(self._station.channel, fork_launcher(session, base), limits, rules).run()
 
     def _replace_this_process(self, limits: Limits, rules: Rules) -> None:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""
         channel = self._station.channel
         os.set_inheritable(channel.fileno(), True)
         params = self._config.invocation_params
-        start: dict[str, Any] = {
-            "control": channel.fileno(),
-            "token": self._station.start.token,
-            "limits": asdict(limits),
-            "rules": asdict(rules),
-            "arguments": [str(argument) for argument in params.args],
-            "directory": str(params.dir),
-        }
+        arguments = [str(argument) for argument in params.args]
+        start = AsAgent(channel.fileno(), self._station.start.token, limits, rules, arguments, str(params.dir))
         pytest_inside.stop_capture(self._config)
-        os.environ[AGENT_ENV] = json.dumps(start)
-        os.execv(sys.executable, itself.python("ondol.fleet.link"))
+        os.environ.update(start.environment())
+        os.execv(sys.executable, itself.python("ondol.fleet.agent"))

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet.worker import DEVICE_KEY
+from ondol.fleet.worker.worker import DEVICE_KEY
 from ondol.testing.fixtures import DeviceName
 
 if sys.version_info >= (3, 11):

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ondol.fleet.caches import Caches, NoCaches
+from ondol.fleet.controller.caches import Caches, NoCaches
+from ondol.fleet.controller.losses import Losses
+from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Journal
-from ondol.fleet.losses import Losses
 from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable, node_of
-from ondol.fleet.nodes import Nodes
 from ondol.fleet.outcome import Gathered, attempt_of, sections_of, text_of
 from ondol.fleet.quarantine import Ledger
 from ondol.fleet.schedule import Scheduler

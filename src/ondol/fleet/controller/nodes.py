@@ -11,7 +11,7 @@ from ondol.fleet.verdict import Final, Verdict
 from ondol.fleet.wire import Message
 
 if TYPE_CHECKING:
-    from ondol.fleet.controller import Controller
+    from ondol.fleet.controller.controller import Controller
 
 
 class Nodes:

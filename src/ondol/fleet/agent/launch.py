@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import mmap
 import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
-import pytest
-
 from ondol.fleet import wire
-from ondol.fleet.options import WORKER_ENV
-from ondol.fleet.worker import Place, begin_in_fork, settle_in
-from ondol.host import itself
+from ondol.fleet.starts import AsWorker, Place
+from ondol.host import itself, proctree
 
 
 @dataclass
@@ -45,19 +40,15 @@ def _dump_file() -> int:
     return fd
 
 
-def move_up(fd: int) -> int:
-    """Away from the numbers that tests like to close in ranges."""
-    high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, wire.HIGH_FD)
-    os.close(fd)
-    return high
+#: Goes on as a worker: its channel, its place, its byte of phase, and the descriptor for stacks. Never returns.
+Become = Callable[[wire.Channel, Place, mmap.mmap, int], None]
 
 
 class ForkLauncher:
     """Milliseconds: everything imported and collected is there already."""
 
-    def __init__(self, session: pytest.Session, base: Path | None) -> None:
-        self._session = session
-        self._base = base
+    def __init__(self, become_worker: Become) -> None:
+        self._become_worker = become_worker
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:
         ours, theirs = wire.pair()
@@ -67,13 +58,13 @@ class ForkLauncher:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)
+            proctree.die_with_parent(parent)
             ours.close()
             for fd in inherited:
                 os.close(fd)
-            high_dump = move_up(dump)
-            channel = wire.Channel(socket.socket(fileno=move_up(theirs.detach())), token)
-            settle_in(place, parent, high_dump)
-            begin_in_fork(self._session, channel, place, self._base, phase)
+            channel = wire.Channel(socket.socket(fileno=wire.move_up(theirs.detach())), token)
+            self._become_worker(channel, place, phase, wire.move_up(dump))
         theirs.close()
         return Started(pid, wire.Channel(ours, token), dump, phase)
 
@@ -92,15 +83,8 @@ class SpawnLauncher:
         dump = _dump_file()
         page = os.memfd_create("ondol-phase", os.MFD_CLOEXEC)
         os.ftruncate(page, mmap.PAGESIZE)
-        start = {
-            "channel": theirs.fileno(),
-            "dump": dump,
-            "phase": page,
-            "token": token.hex(),
-            "place": asdict(place),
-            "parent": os.getpid(),
-        }
-        environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, WORKER_ENV: json.dumps(start)}
+        start = AsWorker(theirs.fileno(), dump, page, token.hex(), place, os.getpid())
+        environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
         process = subprocess.Popen(
             itself.python("pytest", *self._arguments),
             cwd=self._directory,
@@ -113,18 +97,3 @@ class SpawnLauncher:
         phase = mmap.mmap(page, mmap.PAGESIZE)
         os.close(page)
         return Started(process.pid, wire.Channel(ours, token), dump, phase)
-
-
-def adopt_spawned() -> tuple[wire.Channel, Place, mmap.mmap] | None:
-    """In a spawned worker, early: take the channel out of the environment. None everywhere else."""
-    text = os.environ.pop(WORKER_ENV, None)
-    if text is None:
-        return None
-    start = json.loads(text)
-    place = Place(**start["place"])
-    high_dump = move_up(start["dump"])
-    channel = wire.Channel(socket.socket(fileno=move_up(start["channel"])), bytes.fromhex(start["token"]))
-    settle_in(place, start["parent"], high_dump)
-    phase = mmap.mmap(start["phase"], mmap.PAGESIZE)
-    os.close(start["phase"])
-    return channel, place, phase

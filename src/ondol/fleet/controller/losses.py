@@ -12,7 +12,7 @@ from ondol.fleet.verdict import Attempt, Cause, Final, Verdict
 from ondol.fleet.wire import Message
 
 if TYPE_CHECKING:
-    from ondol.fleet.controller import Controller
+    from ondol.fleet.controller.controller import Controller
 
 MAX_AGENTS = 4
 #: How a runtime that cannot be opened on its device says so.

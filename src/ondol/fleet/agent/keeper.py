@@ -14,9 +14,9 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ondol.fleet.launch import Started
+from ondol.fleet.agent.launch import Started
+from ondol.fleet.starts import PHASES, SECTION_LIMIT, Limits, Place
 from ondol.fleet.wire import Message
-from ondol.fleet.worker import PHASES, SECTION_LIMIT, Place
 from ondol.host import killing, proctree
 
 MAX_DUMPS = 12
@@ -24,19 +24,6 @@ MAX_DUMPS = 12
 DUMP_PATIENCE = 1.0
 #: A process that dies closes its descriptors a moment before it is gone.
 DEAF_GRACE = 1.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds. 0 = no limit."""
-
-    startup: float = 120.0
-    timeout: float = 1800.0
-    teardown: float = 300.0
-    silence: float = 0.0
-    grace: float = 3.0
-    reap: float = 60.0
-    native_dump: float = 5.0
 
 
 @dataclass
@@ -77,7 +64,6 @@ class Keeper:
         self.runtime = ""
         #: Its fixtures are finished; only exit handlers are left to run.
         self.left = False
-        self.retiring = False
         self.ladder: Ladder | None = None
         self._got_files = False
         self._dump_seen = 0
@@ -288,7 +274,7 @@ def _without_our_frames(dump: str) -> str:
     """Stacks end where the item's do: what lies below it is the same in every worker."""
     kept, ours = [], False
     for line in dump.splitlines():
-        ours = (ours or "/ondol/fleet/worker.py" in line) and line.startswith("  File ")
+        ours = (ours or "/ondol/fleet/worker/worker.py" in line) and line.startswith("  File ")
         if not ours:
             kept.append(line)
     return "\n".join(kept)

@@ -14,48 +14,28 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ondol.fleet import hygiene, pytest_inside
+from ondol.fleet import pytest_inside
+from ondol.fleet.starts import PHASES, SECTION_LIMIT, Place
 from ondol.fleet.wire import Channel, Message
+from ondol.fleet.worker import hygiene
 from ondol.host import proctree
 from ondol.host.gpu_context import cuda_fault
 from ondol.host.killing import DUMP_SIGNAL
 
-#: A captured section longer than this keeps its beginning and its end.
-SECTION_LIMIT = 1 << 20
-
-#: What a byte of shared memory says about a worker when it is too late to ask.
-PHASES = ("", "setup", "call", "teardown")
-
 DEVICE_KEY = pytest.StashKey["Place"]()
-
-
-@dataclass
-class Place:
-    """Where a worker lives and how it is to behave; decided by the agent before the fork."""
-
-    name: str
-    slot: str
-    generation: int
-    env: dict[str, str]
-    tmpdir: str
-    devices: list[dict[str, Any]] = field(default_factory=list)
-    hygiene: str = "report"
 
 
 #: Index and node id of an item → the item; a spawned worker collects its file first.
 Lookup = Callable[[int, str], pytest.Item]
 
 
-def settle_in(place: Place, parent: int, dump_fd: int) -> None:
-    """The process itself: whom it dies with, what it shows when asked, where its temporary files go."""
-    os.setpgid(0, 0)
-    proctree.die_with_parent(parent)
+def settle_in(place: Place, dump_fd: int) -> None:
+    """The process itself: what it shows when asked, where its temporary files go."""
     # A test that forks twice must not escape: its orphans become ours, and ours are ended with us.
     proctree.become_subreaper()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -303,9 +283,12 @@ def shorten(text: str) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
 
 
-def begin_in_fork(session: pytest.Session, channel: Channel, place: Place, base: Path | None, phase: mmap.mmap) -> None:
+def begin_in_fork(
+    session: pytest.Session, base: Path | None, channel: Channel, place: Place, phase: mmap.mmap, dump_fd: int
+) -> None:
     """The rest of a forked worker's life. Never returns."""
     try:
+        settle_in(place, dump_fd)
         gc.enable()
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(session.config)

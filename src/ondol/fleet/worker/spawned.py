@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import mmap
 import os
 import signal
+import socket
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ondol.fleet import pytest_inside
-from ondol.fleet.options import FRONT_ENV, WORKER_ENV
+from ondol.fleet import pytest_inside, wire
+from ondol.fleet.options import WORKER_ENV
+from ondol.fleet.starts import AsWorker, Place, UnderFront
 from ondol.fleet.wire import Channel
-from ondol.fleet.worker import Place, Worker, send_capture_files
+from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
 from ondol.host import proctree
 from ondol.host.killing import DUMP_SIGNAL
 
 
 def obey_the_front() -> None:
     """Under `ondol test`: end when it ends, and show our stacks when it asks."""
-    text = os.environ.pop(FRONT_ENV, None)
-    if text is None:
+    front = UnderFront.take()
+    if front is None:
         return
-    front = json.loads(text)
-    proctree.die_with_parent(front["pid"], signal.SIGTERM)
-    os.set_inheritable(front["dump"], False)
-    faulthandler.register(DUMP_SIGNAL, file=front["dump"], all_threads=True, chain=False)
+    proctree.die_with_parent(front.pid, signal.SIGTERM)
+    os.set_inheritable(front.dump, False)
+    faulthandler.register(DUMP_SIGNAL, file=front.dump, all_threads=True, chain=False)
 
 
 def is_spawned() -> bool:
     return WORKER_ENV in os.environ
+
+
+def adopt() -> tuple[Channel, Place, mmap.mmap] | None:
+    """In a spawned worker, early: take the channel out of the environment. None everywhere else."""
+    start = AsWorker.take()
+    if start is None:
+        return None
+    os.setpgid(0, 0)
+    proctree.die_with_parent(start.parent)
+    dump = wire.move_up(start.dump)
+    channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), bytes.fromhex(start.token))
+    settle_in(start.place, dump)
+    phase = mmap.mmap(start.phase, mmap.PAGESIZE)
+    os.close(start.phase)
+    return channel, start.place, phase
 
 
 class Collected:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ondol.errors import UsageError
-from ondol.fleet.controller import Planned
+from ondol.fleet.controller.controller import Planned
 from ondol.fleet.devices import parse_memory
 from ondol.fleet.model import Work
 

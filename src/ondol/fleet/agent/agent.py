@@ -19,28 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondol.fleet import wire
-from ondol.fleet.hygiene import loaded_libraries_counter
-from ondol.fleet.keeper import Keeper, Limits
-from ondol.fleet.launch import Launcher
-from ondol.fleet.probe import Probe
+from ondol.fleet.agent.keeper import Keeper
+from ondol.fleet.agent.launch import Launcher
+from ondol.fleet.agent.probe import Probe
+from ondol.fleet.starts import Limits, Place, Rules
 from ondol.fleet.wire import Message
-from ondol.fleet.worker import Place
 from ondol.host import killing, proctree
-from ondol.host.gpu_context import cuda_fault
-
-
-@dataclass
-class Rules:
-    """How the agent treats workers, beyond their deadlines."""
-
-    tmpdir: str
-    hygiene: str = "report"
-    recycle_after: int = 0
-    #: Name → target of links that every worker's own TMPDIR must have.
-    links: dict[str, str] = field(default_factory=dict)
-    #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
-    #: tells the controller, and the agent stays to report what ends.
-    term_is_notice: bool = False
 
 
 @dataclass
@@ -85,8 +69,6 @@ class Agent:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         proctree.become_subreaper()
-        # Looked for once here, a driver that is not there need not be searched on the disk by every fork.
-        cuda_fault(loaded_libraries_counter())
         # Frozen objects are not touched by the collector, so the pages that all workers share stay shared.
         gc.collect()
         gc.freeze()
@@ -402,7 +384,7 @@ class Agent:
             berth.standby = None
 
     def _explain_death(self, berth: Berth, keeper: Keeper, status: int, maxrss: int) -> None:
-        how = say_status(status, maxrss)
+        how = killing.say_status(status, maxrss)
         why = keeper.why_ending or how
         abnormal = keeper.state != "ending" or status != 0
         if keeper.current is not None:
@@ -478,15 +460,3 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         pass
-
-
-def say_status(status: int, maxrss: int = 0) -> str:
-    """A wait status in words."""
-    if not os.WIFSIGNALED(status):
-        return f"the process ended itself with status {os.waitstatus_to_exitcode(status)}"
-    number = os.WTERMSIG(status)
-    text = f"killed by {signal.Signals(number).name}" if number in set(signal.Signals) else f"killed by signal {number}"
-    if number == signal.SIGKILL:
-        peak = f" (it had {maxrss >> 10} MiB resident at its peak)" if maxrss else ""
-        text += f", not by us; the kernel's out-of-memory killer does that{peak}"
-    return text

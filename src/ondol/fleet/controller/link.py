@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -10,19 +9,20 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ondol.fleet import wire
-from ondol.fleet.agent import Agent, Rules, say_status
-from ondol.fleet.keeper import Limits
-from ondol.fleet.launch import ForkLauncher, SpawnLauncher
+from ondol.fleet.agent.agent import Agent
+from ondol.fleet.agent.launch import ForkLauncher
+from ondol.fleet.starts import AsAgent, Limits, Rules
 from ondol.fleet.wire import Message
+from ondol.fleet.worker.hygiene import loaded_libraries_counter
+from ondol.fleet.worker.worker import begin_in_fork
 from ondol.host import itself, killing, proctree
-
-AGENT_ENV = "ONDOL_AGENT_START"
+from ondol.host.gpu_context import cuda_fault
 
 
 class Link:
@@ -54,7 +54,7 @@ class Link:
         self.channel.close()
         try:
             _, status = os.waitpid(self.pid, 0)
-            how = say_status(status)
+            how = killing.say_status(status)
         except ChildProcessError:
             how = "gone"
         # Its orphans are ours now. Children that the controller had before, or started since, are the user's.
@@ -76,6 +76,13 @@ def _in_our_group(pid: int) -> bool:
         return False
 
 
+def fork_launcher(session: pytest.Session, base: Path | None) -> ForkLauncher:
+    """Workers as forks of this process, which has collected."""
+    # Looked for once here, a driver that is not there need not be searched on the disk by every fork.
+    cuda_fault(loaded_libraries_counter())
+    return ForkLauncher(partial(begin_in_fork, session, base))
+
+
 def start_forked(
     session: pytest.Session, base: Path | None, limits: Limits, rules: Rules, private: Iterable[int] = ()
 ) -> Link:
@@ -93,7 +100,7 @@ def start_forked(
             ours.close()
             for fd in private:
                 os.close(fd)
-            Agent(wire.Channel(theirs, token), ForkLauncher(session, base), limits, rules).run()
+            Agent(wire.Channel(theirs, token), fork_launcher(session, base), limits, rules).run()
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -107,17 +114,10 @@ def start_spawned(arguments: list[str], directory: str, limits: Limits, rules: R
     ours, theirs = wire.pair()
     token = os.urandom(wire.TOKEN_BYTES)
     before = _prepare()
-    start = {
-        "control": theirs.fileno(),
-        "token": token.hex(),
-        "limits": asdict(limits),
-        "rules": asdict(rules),
-        "arguments": arguments,
-        "directory": directory,
-    }
+    start = AsAgent(theirs.fileno(), token.hex(), limits, rules, arguments, directory)
     process = subprocess.Popen(
-        itself.python("ondol.fleet.link"),
-        env={**os.environ, AGENT_ENV: json.dumps(start)},
+        itself.python("ondol.fleet.agent"),
+        env={**os.environ, **start.environment()},
         stdin=subprocess.DEVNULL,
         pass_fds=(theirs.fileno(),),
     )
@@ -131,18 +131,3 @@ def _prepare() -> set[int]:
     sys.stderr.flush()
     proctree.become_subreaper()
     return set(proctree.children(os.getpid()))
-
-
-def _main() -> None:
-    """A spawned agent."""
-    import socket
-
-    start = json.loads(os.environ.pop(AGENT_ENV))
-    control = wire.Channel(socket.socket(fileno=start["control"]), bytes.fromhex(start["token"]))
-    os.set_inheritable(control.fileno(), False)
-    launcher = SpawnLauncher(start["arguments"], start["directory"])
-    Agent(control, launcher, Limits(**start["limits"]), Rules(**start["rules"])).run()
-
-
-if __name__ == "__main__":
-    _main()

@@ -1,0 +1,139 @@
+"""How a process that we start learns what it is for: one variable in its environment, taken out before any test runs.
+
+Nothing that a test starts may take itself for one of ours, so whoever is meant removes the variable first of all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from ondol.fleet.options import FRONT_ENV, WORKER_ENV
+
+#: What the controller writes first to a node program, as a plain line; a node program understands this number only.
+FORMAT = 1
+
+#: What a byte of shared memory says about a worker when it is too late to ask.
+PHASES = ("", "setup", "call", "teardown")
+
+#: A captured section longer than this keeps its beginning and its end.
+SECTION_LIMIT = 1 << 20
+
+
+@dataclass
+class Place:
+    """Where a worker lives and how it is to behave; decided by the agent before the worker starts."""
+
+    name: str
+    slot: str
+    generation: int
+    env: dict[str, str]
+    tmpdir: str
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    hygiene: str = "report"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of the agent's clock, in seconds. 0 = no limit."""
+
+    startup: float = 120.0
+    timeout: float = 1800.0
+    teardown: float = 300.0
+    silence: float = 0.0
+    grace: float = 3.0
+    reap: float = 60.0
+    native_dump: float = 5.0
+
+
+@dataclass
+class Rules:
+    """How the agent treats workers, beyond their deadlines."""
+
+    tmpdir: str
+    hygiene: str = "report"
+    recycle_after: int = 0
+    #: Name → target of links that every worker's own TMPDIR must have.
+    links: dict[str, str] = field(default_factory=dict)
+    #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
+    #: tells the controller, and the agent stays to report what ends.
+    term_is_notice: bool = False
+
+
+_PARTS: dict[str, Any] = {"place": Place, "limits": Limits, "rules": Rules}
+_S = TypeVar("_S", bound="Start")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What every handshake can do; each kind is a subclass with its own variable."""
+
+    VARIABLE: ClassVar[str] = ""
+
+    def environment(self) -> dict[str, str]:
+        return {self.VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def take(cls: type[_S]) -> _S | None:
+        """Out of the environment; None in a process that was not started for this."""
+        text = os.environ.pop(cls.VARIABLE, None)
+        if text is None:
+            return None
+        return cls(**{k: _PARTS[k](**v) if k in _PARTS else v for k, v in json.loads(text).items()})
+
+
+@dataclass(frozen=True)
+class UnderFront(Start):
+    """`ondol test` → pytest: end with me, and write your stacks here when I ask."""
+
+    VARIABLE: ClassVar[str] = FRONT_ENV
+    pid: int
+    dump: int
+
+
+@dataclass(frozen=True)
+class ForNodes(Start):
+    """`ondol test` → pytest: the cache wing's settings for the rooms of nodes."""
+
+    VARIABLE: ClassVar[str] = "ONDOL_NODE_SETTINGS"
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AsNode(Start):
+    """Node program → pytest: become the agent of this node. `channel` and `token` lead back to `parent`."""
+
+    VARIABLE: ClassVar[str] = "ONDOL_NODE_START"
+    channel: int
+    token: str
+    node: str
+    tmpdir: str
+    parent: int
+
+
+@dataclass(frozen=True)
+class AsAgent(Start):
+    """Controller, or a node's pytest → a new process: be an agent that spawns its workers with this command line."""
+
+    VARIABLE: ClassVar[str] = "ONDOL_AGENT_START"
+    control: int
+    token: str
+    limits: Limits
+    rules: Rules
+    arguments: list[str]
+    directory: str
+
+
+@dataclass(frozen=True)
+class AsWorker(Start):
+    """Agent → pytest: be a worker. The numbers are descriptors that it inherits."""
+
+    VARIABLE: ClassVar[str] = WORKER_ENV
+    channel: int
+    dump: int
+    phase: int
+    token: str
+    place: Place
+    parent: int
