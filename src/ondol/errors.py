@@ -39,6 +39,15 @@ class OndolError(Exception):
         return self.line()
 
 
+def in_ourselves(error: BaseException) -> str:
+    """A bug of ours, with its place, in one line. Imports nothing: the command may have replaced all of Ondol."""
+    place = error.__traceback__
+    while place and place.tb_next:
+        place = place.tb_next
+    where = f" at {place.tb_frame.f_code.co_filename.rpartition('/')[2]}:{place.tb_lineno}" if place else ""
+    return f"an error in Ondol itself, {type(error).__name__}: {error}{where}"
+
+
 class UsageError(OndolError):
     """The command line, the environment or a configuration file asks for something impossible."""
 

@@ -17,6 +17,7 @@ import pytest
 
 @pytest.fixture
 def ondol(tmp_path: Path) -> list[str]:
+    (tmp_path / "cache").mkdir()
     return [sys.executable, "-m", "ondol", "guard", "--cache", str(tmp_path / "cache"), "--"]
 
 

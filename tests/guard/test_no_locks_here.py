@@ -35,6 +35,7 @@ def without(number: str, kinds: str, cache: Path, *options: str) -> list[str]:
 @pytest.mark.parametrize("error", ERRORS)
 def test_flock_that_fails_stops_the_command(strace: str, program: Program, tmp_path: Path, error: str) -> None:
     """C04, C20 to C22: the kernel itself refuses; fcntl on a file beside the cache is taken, and the status is the command's."""
+    (tmp_path / "cache").mkdir()
     report = tmp_path / "report"
     inject = [strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e", f"inject=flock:error={error}"]
     guard = [program.python, "-m", "ondol", "guard", "--cache", str(tmp_path / "cache"), "--json", str(report), "--"]

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 
 from ondol import config
-from ondol.cli import flags, output
+from ondol.cli import command_first, flags, output
 from ondol.cli.open import write_github
 from ondol.cli.run import tell_report
 from ondol.errors import UsageError
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     with Bar(enabled=not given.get("quiet", False)) as bar:
         closed = close_room(room, parsed.status, given, os.environ, bar)
     _undo(parsed.format, closed.env_before)
-    tell_report(closed.report, closed.settings)
+    command_first.afterwards(lambda: tell_report(closed.report, closed.settings))
     return closed.status
 
 

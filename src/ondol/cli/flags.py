@@ -8,6 +8,7 @@ import argparse
 import os
 
 from ondol import config
+from ondol.host import identity
 from ondol.light import Any
 
 _SHORT = {"quiet": "-q", "verbose": "-v"}
@@ -52,4 +53,4 @@ def settings(parsed: argparse.Namespace) -> config.Settings:
     given = {
         option.name: getattr(parsed, option.attribute) for option in config.OPTIONS if hasattr(parsed, option.attribute)
     }
-    return config.load(given, os.environ, os.getcwd())
+    return config.load(given, os.environ, identity.working_directory())

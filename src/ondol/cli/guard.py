@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 
 from ondol import exitcodes, words
-from ondol.cli import flags, output
+from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
 from ondol.jobs.guard import GuardReport
 
@@ -32,11 +33,13 @@ _HEALING = ("auto", "off", "whole")
 def main(arguments: list[str]) -> int:
     ours, command = _split(arguments)
     parsed = _parser().parse_args(ours)
+    if parsed.cache:
+        _check_cache(parsed.cache)
     if parsed.selftest:
         return _selftest(parsed)
     if not command:
         raise UsageError("no command to run", hint=_USAGE)
-    return _guard(parsed, command)
+    return command_first.or_plainly(command, lambda: _guard(parsed, command))
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -83,7 +86,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _guard(parsed: argparse.Namespace, command: list[str]) -> int:
+def _check_cache(cache: str) -> None:
+    """What can be no cache is a slip of the pen; a directory that is not there yet may be a first job's."""
+    real = os.path.realpath(cache)
+    if real == "/" or (os.path.exists(real) and not os.path.isdir(real)):
+        what = "the root of the file system" if real == "/" else "not a directory"
+        raise UsageError(f"--cache {cache!r} is {what}", hint=_USAGE)
+    if not os.path.exists(real):
+        _tell(f"the cache {real} is not there yet and is made now")
+
+
+def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
     from ondol.host import command as running
     from ondol.jobs import guard, guard_cache
     from ondol.report.progress import Bar
@@ -93,11 +106,15 @@ def _guard(parsed: argparse.Namespace, command: list[str]) -> int:
     request = guard.Request(
         command, cache, parsed.wait, parsed.retries, parsed.heal, shared=parsed.shared, verify=parsed.verify
     )
-    with Bar() as bar:
-        job = guard.Guard(request, os.environ, _tell, bar)
+    bar = Bar()
+    job = guard.Guard(request, os.environ, _tell, bar)
+
+    def run() -> int:
         status = job.run()
-    _conclude(job.report, parsed)
-    return status
+        command_first.afterwards(bar.close, lambda: _conclude(job.report, parsed))
+        return status
+
+    return run
 
 
 def _tell(text: str) -> None:

@@ -57,7 +57,7 @@ def _dispatch(name: str, arguments: list[str]) -> int:
     from importlib import import_module
 
     from ondol.cli import output
-    from ondol.errors import OndolError, StoreError, UsageError
+    from ondol.errors import OndolError, StoreError, UsageError, in_ourselves
 
     try:
         if name not in COMMANDS:
@@ -73,12 +73,13 @@ def _dispatch(name: str, arguments: list[str]) -> int:
         return exitcodes.STORE if isinstance(error, StoreError) else exitcodes.INTERNAL
     except KeyboardInterrupt:
         return exitcodes.from_signal(2)
-    except ModuleNotFoundError as error:
-        if error.name != "pytest":
-            raise
-        here = f"{sys.executable} -m pip install pytest"
-        output.fail(UsageError(f"ondol {name} needs pytest, and {sys.executable} has none", hint=here))
-        return exitcodes.USAGE
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "pytest":
+            here = f"{sys.executable} -m pip install pytest"
+            output.fail(UsageError(f"ondol {name} needs pytest, and {sys.executable} has none", hint=here))
+            return exitcodes.USAGE
+        output.fail(OndolError(f"ondol {name} ended early: {in_ourselves(error)}"))
+        return exitcodes.INTERNAL
 
 
 def _overview(status: int) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ondol import config, exitcodes
-from ondol.cli import output
+from ondol.cli import command_first, output
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.events import JobReport
@@ -31,20 +32,29 @@ def main(arguments: list[str]) -> int:
     given, command = parse(arguments)
     if "help" in given:
         return _help()
-    settings = config.load(given, os.environ, os.getcwd())
     if not command:
         raise UsageError("no command to run", hint="ondol run [options] -- COMMAND …")
+    must = bool(given.get("strict") or given.get("require-warm"))
+    return command_first.or_plainly(command, lambda: _prepared(given, command), forbidden=must)
 
+
+def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
     from ondol.host import command as running
+    from ondol.host import identity
     from ondol.jobs.run_command import Job
     from ondol.report.progress import Bar
 
+    settings = config.load(given, os.environ, identity.working_directory())
     running.hold_standard_descriptors()
-    with Bar(enabled=not settings.quiet) as bar:
-        job = Job(command, settings, os.environ, bar)
+    bar = Bar(enabled=not settings.quiet)
+    job = Job(command, settings, os.environ, bar)
+
+    def run() -> int:
         status = job.run()
-    tell_report(job.report, settings)
-    return status
+        command_first.afterwards(bar.close, lambda: tell_report(job.report, settings))
+        return status
+
+    return run
 
 
 def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:

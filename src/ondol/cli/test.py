@@ -7,7 +7,7 @@ import os
 from functools import partial
 from pathlib import Path
 
-from ondol.cli import flags, run
+from ondol.cli import command_first, flags, run
 from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.starts import ForNodes
 from ondol.jobs import node_settings, run_tests
@@ -77,5 +77,5 @@ def main(arguments: list[str]) -> int:
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
         status = job.run()
-    run.tell_report(job.report, settings)
+    command_first.afterwards(lambda: run.tell_report(job.report, settings))
     return status

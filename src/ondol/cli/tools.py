@@ -6,7 +6,7 @@ import os
 
 from ondol import config, exitcodes
 from ondol.cli import flags, output
-from ondol.host import fixed_place
+from ondol.host import fixed_place, identity
 from ondol.light import Any
 from ondol.report import table as columns
 from ondol.tools import registry, table
@@ -81,7 +81,7 @@ def _describe(row: Row) -> dict[str, Any]:
 
 
 def _plan(row: Row) -> table.Plan:
-    setting = str(config.load({}, os.environ, os.getcwd()).value(row.setting)) if row.setting else ""
+    setting = str(config.load({}, os.environ, identity.working_directory()).value(row.setting)) if row.setting else ""
     return table.plan(row, os.environ, _place(row), asked=False, wish=table.Wish(setting=setting))
 
 

@@ -18,8 +18,8 @@ from ondol.errors import OndolError
 from ondol.host import bounded, files
 from ondol.light import Record
 
-_WAY = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
-_THING = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_WAY = files.NAMES | os.O_NOFOLLOW | os.O_DIRECTORY
+_THING = files.NAMES | os.O_NOFOLLOW
 
 
 class Done(Record):

@@ -95,15 +95,7 @@ def _outcome(work: Callable[[Report], Any], pipe: int) -> tuple[str, Any]:
         fields = (error.what, error.because, error.note, error.hint)
         return "error", (type(error).__name__, fields)
     except Exception as error:  # a bug in the child must become a warning in the parent, with its place
-        return "error", ("OndolError", ("internal error beside the job", describe(error), "", ""))
-
-
-def describe(error: Exception) -> str:
-    """A bug of ours, with its place, in one line."""
-    import traceback
-
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} at {os.path.basename(where.filename)}:{where.lineno}"
+        return "error", ("OndolError", (errors.in_ourselves(error), "", "", ""))
 
 
 def _let_go_of_standard_streams() -> None:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: A descriptor that only names its file, which we need not be able to read; on macOS it must be readable.
+NAMES = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
 _CHUNK = 8 << 20
 
 
@@ -222,7 +224,7 @@ def remove_tree(path: str) -> bool:
     """
     above, name = os.path.split(os.path.abspath(path))
     try:
-        parent = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # which we need not be able to read
+        parent = os.open(above, NAMES | os.O_DIRECTORY)
     except OSError:
         return not os.path.lexists(path)
     try:
@@ -286,7 +288,7 @@ def _open_unlocked(name: str, parent: int) -> int:
         fd = open_dir(name, parent)
     except PermissionError:
         # Not readable: a descriptor that only names it can still be asked whose it is, and no link is followed.
-        named = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+        named = os.open(name, NAMES | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=parent)
         try:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
         finally:

@@ -59,6 +59,14 @@ def compiler(env: Mapping[str, str]) -> str:
     return f"{path} {os.stat(path).st_size}"
 
 
+def working_directory() -> str:
+    """Ours; the root where somebody removed it under us."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"
+
+
 def hostname() -> str:
     return os.uname().nodename
 

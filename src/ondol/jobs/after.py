@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from functools import partial
 
 from ondol import exitcodes
 from ondol.errors import OndolError
-from ondol.host import bounded
+from ondol.host import bounded, identity
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.tools import registry
@@ -21,7 +20,29 @@ if TYPE_CHECKING:
     from ondol.room.fill import Filled
     from ondol.tools.api import Found
 
-# What only a job with something to look at needs is imported by the step that needs it: a job without feels free.
+
+def load(job: Context) -> None:
+    """Import, before the command, what is needed after it: `uv sync` may replace the very venv that we live in.
+
+    A module of another version, or none, is what an import would find then.
+    """
+    import json  # noqa: F401
+
+    from ondol.report import github, terminal  # noqa: F401
+
+    if not job.managed:
+        return
+    from ondol.host import accelerator, zstd  # noqa: F401
+    from ondol.jobs import open_store, publish  # noqa: F401
+    from ondol.room import fill, harvest  # noqa: F401
+    from ondol.store import pack  # noqa: F401
+
+    for tool in job.managed:
+        registry.load(tool)
+    try:
+        zstd.codec()
+    except OndolError:
+        pass  # publishing says so, if there is anything to publish
 
 
 def conclude(job: Context) -> None:
@@ -94,13 +115,6 @@ def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Fil
     job.report.publish_seconds = time.monotonic() - started
 
 
-def _directory() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return "/"  # the command removed it
-
-
 def _publish_in_child(
     job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]], report: bounded.Report
 ) -> Any:
@@ -109,7 +123,7 @@ def _publish_in_child(
     from ondol.room import fill
 
     store = open_store(job.settings)
-    origin = publish.provenance(job.env, _directory()) if any(new.values()) else {}
+    origin = publish.provenance(job.env, identity.working_directory()) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
     answers = {}
     for row in job.managed:

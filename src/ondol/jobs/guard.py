@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ondol import exitcodes
+from ondol.errors import in_ourselves
+from ondol.heal import match, signature
 from ondol.heal.holder import Holder
 from ondol.heal.lock import CacheLock
-from ondol.host import bounded, command, identity, standard_input
+from ondol.host import command, identity, standard_input
 from ondol.jobs import healing, watched
 from ondol.light import Any, Record
 
@@ -89,10 +91,14 @@ class Guard:
             self._safely("without the lock", self._acquire)
             if self._request.verify:
                 self._safely("the cache was not verified", self._verify)
-            self._attempt_until_final()
+            if self._request.heal != "off":
+                # Now: the command may replace the very venv that we live in (`uv sync`).
+                self._safely("nothing will be healed", signature.load)
+            self.report.status = exitcodes.INTERNAL  # until the command has ended
+            self._safely("how the command ended is all that is known", self._attempt_until_final)
             return self.report.status
         finally:
-            self._lock.release()
+            self._safely("the lock goes with this process", self._lock.release)
 
     def _acquire(self) -> None:
         self._lock.acquire(shared=self._request.shared)
@@ -109,11 +115,11 @@ class Guard:
 
     def _attempt_until_final(self) -> None:
         for left in range(self._request.retries, -1, -1):
-            before = standard_input.look()
+            before = self._safely("not tried once more", standard_input.look)
             tail = self._run_command()
             if not self._may_be_the_cache() or not self._safely("not healed", partial(self._mended_after, tail)):
                 return
-            if not left or not self._can_repeat(before):
+            if not left or before is None or not self._can_repeat(before):
                 return
             self._tell("trying once more")
 
@@ -137,8 +143,6 @@ class Guard:
 
     def _mended_after(self, tail: bytes) -> bool:
         """Judge a failure by the end of its output; if it was the cache, heal that. Whether to try once more."""
-        from ondol.heal import match  # only a failure pays for the signatures
-
         verdict = match.judge(tail.decode("utf-8", "replace"))
         fault = verdict.signature.id if verdict.signature else ""
         self.report.attempts[-1] = self.report.attempts[-1]._replace(verdict=verdict.kind, fault=fault)
@@ -183,7 +187,7 @@ class Guard:
         try:
             return step()
         except Exception as error:
-            self._tell(f"warning: {otherwise}: an error in Ondol itself, {bounded.describe(error)}")
+            self._tell(f"warning: {otherwise}: {in_ourselves(error)}")
             return None
 
     def _tell(self, text: str) -> None:

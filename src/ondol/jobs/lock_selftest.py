@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+from ondol.errors import UsageError
 from ondol.heal.holder import Holder
 from ondol.heal.lock import CacheLock
 from ondol.host import bounded, files, identity, process
@@ -34,6 +35,16 @@ def prove(cache: str, processes: int, env: Mapping[str, str], wait: float, tell:
     lock = CacheLock(cache, _somebody, tell, here, wait=wait)
     marker = os.path.join(lock.cache, f".ondol-selftest-{files.random_name()}")
     pieces = list(range(processes * ROUNDS_EACH))
+    try:
+        os.makedirs(cache, exist_ok=True)
+        os.close(os.open(marker, files.CREATE, 0o600))
+        os.unlink(marker)
+    except OSError as error:
+        raise UsageError(
+            f"the lock on {cache} cannot be tried",
+            because=error.strerror or "",
+            hint="name a directory that you can write",
+        )
     answers = bounded.in_parallel(pieces, lambda _: _enter(cache, marker, here, wait), processes, _TIME)
     files.unlink_quietly(marker)
     return Result(

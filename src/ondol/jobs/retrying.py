@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ondol import exitcodes, words
-from ondol.heal import match
+from ondol.heal import match, signature
 from ondol.heal.lock import CacheLock
 from ondol.heal.registry import HEALERS
 from ondol.host import command, files, standard_input
@@ -20,6 +20,7 @@ from ondol.jobs.context import Context
 
 def run(job: Context, argv: Sequence[str], on_end: Callable[[command.Ended], None]) -> None:
     """Run the command until it ends otherwise than by a cache's fault, or the retries are used up."""
+    signature.load()  # before the command, which may replace the very venv that we live in
     for left in range(job.settings.retries, -1, -1):
         before = standard_input.look()
         tail = watched.run(argv, job.env, on_end, job.report.warn, through=job.through)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ondol import exitcodes
 from ondol.config import Settings
-from ondol.host import bounded, command
+from ondol.errors import in_ourselves
+from ondol.host import command
 from ondol.jobs import after, before
 from ondol.jobs.context import Context, Progress
 from ondol.tools import registry
@@ -68,13 +69,14 @@ class Job:
                 return self.report.status if self._ended else exitcodes.from_signal(interruption.number)
             finally:
                 signals.ignore()  # a second signal must not stop us from cleaning up
-                after.leave(self.context)
+                self._guarded("the room was not removed", lambda: after.leave(self.context))
 
     # `ondol open` and `ondol close` are these two, each in a process of its own.
 
     def open(self) -> bool:
         """Everything before the command. False if it must not be started."""
         self._guarded("running cold", lambda: before.prepare(self.context, self._tools, asked=self._asked))
+        self._guarded("nothing new will be published", lambda: after.load(self.context))
         if self._settings.strict and self.report.warnings:
             self.report.remarks.append("--strict: the command was not started")
             return False
@@ -83,14 +85,16 @@ class Job:
     def close(self) -> int:
         """Everything after the command but leaving the room; returns the job's exit status."""
         self._guarded("nothing new was published", lambda: after.conclude(self.context))
-        return after.final_status(self.context)
+        final = [self.report.status]
+        self._guarded("the status is the command's", lambda: final.append(after.final_status(self.context)))
+        return final[-1]
 
     def _guarded(self, otherwise: str, step: Callable[[], None]) -> None:
         """A bug of ours is cache trouble like any other: said once, with its place, and the command is not touched."""
         try:
             step()
         except Exception as error:
-            self.report.warn(f"{otherwise}: an error in Ondol itself, {bounded.describe(error)}")
+            self.report.warn(f"{otherwise}: {in_ourselves(error)}")
 
     def _run_command(self) -> None:
         started = time.monotonic()
@@ -102,10 +106,15 @@ class Job:
             if ended.not_started:
                 self.report.remarks.append(ended.not_started)
 
-        if self._runner is None:
-            self._start(on_end)
-        else:
-            on_end(command.Ended(self._runner(self.context.env, self.context.through)))
+        try:
+            if self._runner is None:
+                self._start(on_end)
+            else:
+                on_end(command.Ended(self._runner(self.context.env, self.context.through)))
+        except Exception as error:
+            if not self._ended:
+                self.report.status = exitcodes.INTERNAL
+            self.report.warn(in_ourselves(error))
 
     def _start(self, on_end: Callable[[command.Ended], None]) -> None:
         if self._settings.retries:

@@ -8,6 +8,7 @@ from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
 from ondol.errors import OndolError
+from ondol.host import identity
 from ondol.jobs import adopt, publish
 from ondol.jobs.open_store import open_store
 from ondol.report.progress import Bar
@@ -33,7 +34,8 @@ def main(arguments: list[str]) -> int:
     (row,) = registry.choose([parsed.tool])
     tool = registry.load(row)
     store = open_store(settings)
-    origin = {**publish.provenance(os.environ, os.getcwd()), "adopted": os.path.abspath(parsed.directory)}
+    adopted = os.path.abspath(parsed.directory)
+    origin = {**publish.provenance(os.environ, identity.working_directory()), "adopted": adopted}
     with Bar() as bar:
         result = adopt.adopt(
             store,

@@ -11,7 +11,7 @@ from ondol.doctor import commands
 from ondol.doctor.api import ERROR, WARNING, Check, Finding, look
 from ondol.doctor.probing import corner, name_of
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, Subject
-from ondol.host import filesystem
+from ondol.host import files, filesystem
 
 #: A cold job with a few hundred kernels, or one C++ extension, writes this much.
 ERROR_BYTES, WARNING_BYTES = 100 << 20, 2 << 30
@@ -28,7 +28,7 @@ class Space(Check):
     roles = frozenset({CACHE, STORE, TEMPORARY, ROOM, HOME})
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        fd = os.open(subject.real, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(subject.real, files.NAMES | os.O_DIRECTORY)
         try:
             free, inodes = filesystem.free_space(fd)
         finally:

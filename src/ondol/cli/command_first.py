@@ -1,0 +1,45 @@
+"""The user's command comes first: it runs, and its status stands, whatever breaks on our side.
+
+What breaks before the command is started costs the job its caches; what breaks after it costs a line of the report.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from ondol import exitcodes
+from ondol.cli import output
+from ondol.errors import OndolError, in_ourselves
+
+
+def or_plainly(command: list[str], prepare: Callable[[], Callable[[], int]], *, forbidden: bool = False) -> int:
+    """What `prepare` returns runs the command. If preparing breaks, this process becomes the command itself.
+
+    `forbidden`: the user asked for a job that does not run without its caches.
+    """
+    try:
+        run = prepare()
+    except Exception as error:
+        if forbidden or isinstance(error, OndolError):  # a command line that makes no sense runs nothing
+            raise
+        output.tell(f"ondol: warning: running as without Ondol: {in_ourselves(error)}")
+    else:
+        return run()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # which Python ignores for itself
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        output.tell(f"ondol: {command[0]}: {error.strerror}")
+        return exitcodes.NOT_FOUND if isinstance(error, FileNotFoundError) else exitcodes.NOT_EXECUTABLE
+
+
+def afterwards(*steps: Callable[[], None]) -> None:
+    """Something for people or programs to read, once the command is over."""
+    for step in steps:
+        try:
+            step()
+        except Exception as error:
+            output.tell(f"ondol: warning: the report is not whole: {in_ourselves(error)}")
