@@ -6,7 +6,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # Programs that are tested against, each in a directory of its own: the oldest versions that are promised to work, and
 # what must not be installed beside them.
-BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25
+BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-django .build/plugin-rerunfailures \
+          .build/plugin-retry .build/plugin-allure .build/plugin-annotate
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit bench dist clean
@@ -50,6 +51,12 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 .build/uv: WHAT = uv==0.13.7
 .build/uv04: WHAT = uv==0.4.30
 .build/pip25: WHAT = pip==25.0
+# pytest's plugins, each for the runs that put its directory on PYTHONPATH; pytest itself is not to be installed again.
+.build/plugin-django: WHAT = --no-deps pytest-django==4.14.0 django==5.2.19 asgiref==3.13.0 sqlparse==0.6.1
+.build/plugin-rerunfailures: WHAT = --no-deps pytest-rerunfailures==16.7
+.build/plugin-retry: WHAT = --no-deps pytest-retry==1.7.0
+.build/plugin-allure: WHAT = --no-deps allure-pytest==2.16.2 allure-python-commons==2.16.2 attrs==26.1.0
+.build/plugin-annotate: WHAT = --no-deps pytest-github-actions-annotate-failures==0.4.2
 $(BESIDE): | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@.part $(WHAT)
 	mv $@.part $@

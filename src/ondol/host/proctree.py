@@ -63,17 +63,21 @@ def catches(pid: int, number: int) -> bool:
     return bool(int(masks.get("SigCgt", "0"), 16) >> (number - 1) & 1)
 
 
+def command(pid: int) -> str:
+    """Its command line; empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
 def describe(pid: int) -> str:
     """One line about a process that will not die."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        command = ""
     try:
         waits = Path(f"/proc/{pid}/wchan").read_text()
     except OSError:
         waits = "?"
-    return f"pid {pid}, state {state(pid) or 'gone'}, in {waits or '?'}: {command[:120]}"
+    return f"pid {pid}, state {state(pid) or 'gone'}, in {waits or '?'}: {command(pid)[:120]}"
 
 
 def prctl(option: int, value: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 from ondol.fleet.controller.controller import Controller
@@ -26,8 +27,7 @@ def lines(run: Run) -> list[str]:
         found += [f"{node}: {line.removeprefix('ondol: ')}" for line in room["lines"]]
     found += [f"set aside: {device}: {why}" for device, why in controller.ledger.quarantined.items()]
     found += _some("flaky", [(n, f.why) for n, f in sorted(controller.finals.items()) if f.flaky], controller)
-    dirt = [(item, f"{kind}: {what}") for item, kind, what in controller.dirty]
-    found += _some("left behind", dirt, controller)
+    found += _left_behind(controller)
     for verdict in (Verdict.DEVICE_LOST, Verdict.NOT_RUN):
         these = [(n, f.why) for n, f in sorted(controller.finals.items()) if f.verdict is verdict]
         found += _some(verdict.value, these, controller)
@@ -37,6 +37,19 @@ def lines(run: Run) -> list[str]:
         found.append(f"error: {controller.tally.planned} items were planned and {counted} have a verdict")
     found.append(f"journal: {run.journal} (`ondol report` renders it)")
     return found
+
+
+def _left_behind(controller: Controller) -> list[str]:
+    """The same finding of many items is one line: numbers of descriptors and processes do not make it another."""
+    alike: dict[str, list[tuple[int, str]]] = {}
+    for item, kind, what in controller.dirty:
+        alike.setdefault(re.sub(r"\d+", "0", f"{kind}: {what}"), []).append((item, f"{kind}: {what}"))
+    these = []
+    for same in alike.values():
+        others = len({item for item, _ in same}) - 1
+        these.append((same[0][0], f"and {others} more " if others else "", same[0][1]))
+    lines = [f"left behind: {controller.items[n].nodeid} {more}({what})" for n, more, what in these[:SHOWN]]
+    return lines + ([f"left behind: and {len(these) - SHOWN} more kinds"] if len(these) > SHOWN else [])
 
 
 def _some(word: str, these: list[tuple[int, str]], controller: Controller) -> list[str]:

@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from ondol.fleet.worker import known_leftovers
 from ondol.host import proctree
 
 #: Growth of one item that is worth a word.
@@ -56,7 +57,7 @@ def take() -> Snapshot:
     return Snapshot(
         fds=_fds(),
         threads=frozenset(t.ident or 0 for t in threading.enumerate()),
-        children=frozenset(proctree.children(os.getpid())),
+        children=_children(),
         env=dict(_ENVIRONMENT),
         cwd=_cwd(),
         path=tuple(sys.path),
@@ -80,6 +81,15 @@ def _is_open(fd: int) -> bool:
     return True
 
 
+def _children() -> frozenset[int]:
+    """One call when there are none, which is what most items leave."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return frozenset()
+    return frozenset(proctree.children(os.getpid()))
+
+
 def _cwd() -> str:
     try:
         return os.getcwd()
@@ -88,8 +98,8 @@ def _cwd() -> str:
 
 
 def _rss() -> int:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * _PAGE
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(128).split()[1]) * _PAGE
 
 
 def _device_memory() -> int:
@@ -136,10 +146,13 @@ def loaded_libraries_counter() -> tuple[int, int]:
 
 @dataclass
 class Libraries:
-    """Mapped libraries whose file has been replaced or deleted: a later `dlopen` of that path gets the old code."""
+    """Mapped libraries whose path leads to another file now: a later `dlopen` of it gets the old code. A file that was
+    removed after loading, as TileLang does with each of its kernels, misleads nobody.
+    """
 
     counter: tuple[int, int] = (-1, -1)
-    mapped: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Path → inodes of what was loaded from it.
+    mapped: dict[str, set[int]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
     def stale(self) -> list[str]:
@@ -147,14 +160,14 @@ class Libraries:
         if counter != self.counter:
             self.counter = counter
             self.mapped = _mapped_outside_the_system()
-        found = [path for path, identity in self.mapped.items() if path not in self.told and _replaced(path, identity)]
+        found = [path for path, inodes in self.mapped.items() if path not in self.told and _replaced(path, inodes)]
         self.told.update(found)
         return found
 
 
-def _mapped_outside_the_system() -> dict[str, tuple[int, int]]:
+def _mapped_outside_the_system() -> dict[str, set[int]]:
     system = ("/usr/", "/lib", sys.prefix, sys.base_prefix, "/dev/", "/memfd:", "/SYSV")
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, set[int]] = {}
     with open("/proc/self/maps") as file:
         for line in file:
             fields = line.split(maxsplit=5)
@@ -162,18 +175,16 @@ def _mapped_outside_the_system() -> dict[str, tuple[int, int]]:
                 continue
             path = fields[5].rstrip("\n").removesuffix(" (deleted)")
             if not path.startswith(system):
-                major, minor = (int(part, 16) for part in fields[3].split(":"))
-                found[path] = (os.makedev(major, minor), int(fields[4]))
+                found.setdefault(path, set()).add(int(fields[4]))
     return found
 
 
-def _replaced(path: str, identity: tuple[int, int]) -> bool:
+def _replaced(path: str, inodes: set[int]) -> bool:
     try:
-        now = os.stat(path)
+        # Overlay and some network file systems show another device number in maps than in stat: the inode decides.
+        return os.stat(path).st_ino not in inodes
     except OSError:
-        return True
-    # Overlay and some network file systems show another device number in maps than in stat: the inode decides there.
-    return now.st_ino != identity[1]
+        return False
 
 
 def absorb(baseline: Snapshot, before: Snapshot, after: Snapshot) -> Snapshot:
@@ -196,9 +207,8 @@ def absorb(baseline: Snapshot, before: Snapshot, after: Snapshot) -> Snapshot:
 
 def compare(before: Snapshot, after: Snapshot, *, finished_wide: bool) -> list[Dirt]:
     """What is there now that was not there before."""
-    dirt = _new_fds(before, after)
-    dirt += [Dirt("thread", name) for name in _thread_names(after.threads - before.threads)]
-    dirt += [Dirt("child", proctree.describe(p)) for p in after.children - before.children if proctree.alive(p)]
+    dirt, owners = _new_threads_and_children(before, after)
+    dirt += _new_fds(before, after, pipes=not any(known.pipes for known in owners))
     if after.rss - before.rss > RSS_LIMIT:
         dirt.append(Dirt("memory", f"resident memory grew by {(after.rss - before.rss) >> 20} MiB"))
     if after.device_memory - before.device_memory > DEVICE_LIMIT:
@@ -212,20 +222,39 @@ def _changed(before: Snapshot, after: Snapshot) -> list[Dirt]:
     """What is different, and may be so because a wider fixture put it back."""
     dirt = _changed_env(before.env, after.env) + _handlers(before.handlers, after.handlers)
     if after.path != before.path:
+        new = [p for p in after.path if p not in before.path and not p.endswith(known_leftovers.DIRECTORIES)]
         gone = [p for p in before.path if p not in after.path]
-        new = [p for p in after.path if p not in before.path]
-        dirt.append(Dirt("sys.path", f"added {new}, removed {gone}"))
+        told = [f"{word} {these}" for word, these in (("added", new), ("removed", gone)) if these]
+        dirt += [Dirt("sys.path", ", ".join(told))] if told else []
     return dirt
 
 
-def _new_fds(before: Snapshot, after: Snapshot) -> list[Dirt]:
+def _new_threads_and_children(before: Snapshot, after: Snapshot) -> tuple[list[Dirt], list[known_leftovers.Known]]:
+    """What an item left, and whose habits the rest is."""
+    dirt, owners = [], []
+    threads = after.threads - before.threads
+    names = _thread_names(threads - known_leftovers.pooled_threads()) if threads else []
+    children = [pid for pid in after.children - before.children if proctree.alive(pid)]
+    found = [(known_leftovers.of_thread(name), Dirt("thread", name)) for name in names]
+    found += [
+        (known_leftovers.of_child(proctree.command(pid)), Dirt("child", proctree.describe(pid))) for pid in children
+    ]
+    for known, one in found:
+        if known is None:
+            dirt.append(one)
+        else:
+            owners.append(known)
+    return dirt, owners
+
+
+def _new_fds(before: Snapshot, after: Snapshot, *, pipes: bool) -> list[Dirt]:
     found = []
     for number in sorted(after.fds - before.fds, key=int):
         try:
             target = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
             continue  # the listing's own descriptor
-        if not target.startswith(IGNORED_FILES):
+        if not target.startswith(IGNORED_FILES) and (pipes or not target.startswith("pipe:")):
             found.append(Dirt("descriptor", f"{number} → {target}"))
     lost = {number for number in before.fds - after.fds if int(number) <= 2}
     return found + [Dirt("descriptor", f"closed standard descriptor {number}") for number in sorted(lost)]
@@ -240,6 +269,7 @@ def _changed_env(before: dict[Any, Any], after: dict[Any, Any]) -> list[Dirt]:
         return []
     changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
     names = {os.fsdecode(name) for name in changed} - IGNORED_ENV
+    names -= {name for name in names & known_leftovers.VARIABLES if os.fsencode(name) not in before}
     return [Dirt("environment", name) for name in sorted(names)]
 
 

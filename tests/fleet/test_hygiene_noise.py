@@ -1,0 +1,157 @@
+"""Findings that accuse the innocent hide the true ones: what is normal is not named, what repeats is named once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / ".build" / "tools"
+
+LOADING = """
+    import ctypes, os, pytest, shutil, subprocess, tempfile
+    keep = []
+
+    def load(path):
+        keep.append(ctypes.CDLL(str(path)))
+        return keep[-1].answer()
+
+    @pytest.mark.parametrize("n", range(8))
+    def test_unlinked(n, tmp_path):
+        with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
+            shutil.copy(os.environ["LIBRARY"], file.name)
+        assert load(file.name) == 42
+        os.unlink(file.name)
+
+    @pytest.mark.parametrize("n", range(2))
+    def test_directory_removed(n):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(os.environ["LIBRARY"], folder + "/kernel.so")
+            assert load(folder + "/kernel.so") == 42
+
+    def test_replaced(tmp_path_factory):
+        path = tmp_path_factory.mktemp("fixed") / "kernel.so"
+        shutil.copy(os.environ["LIBRARY"], path)
+        assert load(path) == 42
+        new = path.with_suffix(".new")
+        shutil.copy(os.environ["LIBRARY"], new)
+        os.rename(new, path)
+"""
+
+
+@pytest.fixture
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "one.c").write_text("int answer(void) { return 42; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "one.so", folder / "one.c"], check=True)
+    return folder / "one.so"
+
+
+def findings(result) -> dict[str, list[str]]:  # type: ignore[no-untyped-def]
+    items = {item.nodeid.split("::")[1]: item for item in result.record.items}
+    found = {name: [f"{k}: {w}" for a in item.attempts for k, w in a.dirt] for name, item in items.items()}
+    return {name: these for name, these in found.items() if these}
+
+
+def left_behind(result) -> list[str]:  # type: ignore[no-untyped-def]
+    return [line for line in result.output.splitlines() if line.startswith("left behind:")]
+
+
+def test_a_library_removed_after_loading_is_fine_and_one_replaced_is_named(suite, library) -> None:
+    """TileLang compiles to a temporary file, loads it and removes it: nobody can load that path and get old code.
+    A file that was put in its place is another matter: who loads it gets the code of the first."""
+    suite.variables["LIBRARY"] = str(library)
+    suite.write(test_l=LOADING)
+    result = suite.pytest("--ondol-hygiene=fail", "--ondol-judge=off")
+    found = findings(result)
+    assert list(found) == ["test_replaced"]
+    assert len(found["test_replaced"]) == 1
+    assert "kernel.so was replaced under a mapping" in found["test_replaced"][0]
+    assert [name for name, verdict in result.verdicts.items() if verdict != "passed"] == ["test_replaced"]
+
+
+def test_a_path_that_comes_back_with_other_code_is_named_when_it_does(suite, library) -> None:
+    """Removed in one item, written again in a later one: the later one is where a load goes wrong."""
+    suite.variables["LIBRARY"] = str(library)
+    suite.write(
+        test_l="""
+        import ctypes, os, shutil
+        keep = []
+        def test_removes():
+            shutil.copy(os.environ["LIBRARY"], "kernel.so")
+            keep.append(ctypes.CDLL("./kernel.so")); os.unlink("kernel.so")
+        def test_between(): pass
+        def test_writes_again(): shutil.copy(os.environ["LIBRARY"], "kernel.so")
+        def test_after(): pass
+        """
+    )
+    assert list(findings(suite.pytest())) == ["test_writes_again"]
+
+
+def test_a_change_that_changes_nothing_is_not_told(suite) -> None:
+    """`sys.path: added [], removed []` says nothing that anybody could mend."""
+    suite.write(
+        test_p="""
+        import sys
+        def test_again(): sys.path.insert(0, sys.path[-1])
+        def test_swapped(): sys.path.append(sys.path.pop(0))
+        def test_true(): sys.path.append("/nowhere")
+        def test_after(): pass
+        """
+    )
+    assert findings(suite.pytest()) == {"test_true": ["sys.path: added ['/nowhere']"]}
+
+
+def test_the_same_finding_of_many_items_is_one_line_with_a_count(suite) -> None:
+    suite.write(
+        test_m="""
+        import pytest, threading
+        keep = []
+        @pytest.mark.parametrize("n", range(30))
+        def test_thread(n): threading.Thread(target=threading.Event().wait, name="poller", daemon=True).start()
+        @pytest.mark.parametrize("n", range(3))
+        def test_file(n): keep.append(open(__file__))
+        def test_other(): keep.append(open("/etc/passwd"))
+        """
+    )
+    lines = left_behind(suite.pytest())
+    assert len(lines) == 3, lines
+    assert lines[0] == "left behind: test_m.py::test_thread[0] and 29 more (thread: poller)"
+    assert lines[1].startswith("left behind: test_m.py::test_file[0] and 2 more (descriptor: ")
+    assert lines[2].startswith("left behind: test_m.py::test_other (descriptor: ")
+
+
+FRAMEWORKS = """
+    import os, threading, pytest
+    import torch, tqdm
+    import torch._inductor.config
+    from torch._inductor.async_compile import AsyncCompile
+    torch._inductor.config.compile_threads = 2
+    keep = []
+    def test_compile():
+        AsyncCompile.process_pool()
+        assert torch.compile(lambda x: torch.sin(x) + 2 * x)(torch.zeros(4)).sum() == 0
+    def test_bar():
+        for _ in tqdm.tqdm(range(3)): pass
+    def test_pool_and_own():
+        AsyncCompile.pool().submit(os.getpid).result()
+        keep.append(os.pipe())
+    def test_thread(): threading.Thread(target=threading.Event().wait, name="left-over", daemon=True).start()
+"""
+
+
+@pytest.mark.real
+def test_what_frameworks_start_once_is_known_and_what_items_leave_is_still_named(suite) -> None:
+    """Inductor's compile pool (a process, its pipes, its threads) and tqdm's monitor stay for the life of a process."""
+    assert TOOLS.is_dir(), "make test installs it; for pytest alone: make .build/tools"
+    site = TOOLS / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    suite.variables |= {"PYTHONPATH": f"{suite.path}:{site}", "TORCHINDUCTOR_CACHE_DIR": str(suite.path / "cache")}
+    suite.write(test_f=FRAMEWORKS)
+    result = suite.pytest("-p", "no:randomly", "--ondol-judge=off", "--ondol-start=fork")
+    assert set(result.verdicts.values()) == {"passed"}, result.output
+    found = findings(result)
+    assert list(found) == ["test_pool_and_own", "test_thread"], found
+    assert [what.partition(" ")[0] for what in found["test_pool_and_own"]] == ["descriptor:"] * 2
+    assert found["test_thread"] == ["thread: left-over"]
