@@ -60,6 +60,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("fill-max", "size", 256 << 20, "how many packed bytes to fill, the most recently useful first", "SIZE"),
     Option("store-timeout", "duration", 120.0, "give up on a slow store after this long, and run without it", "TIME"),
     Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS"),
+    Option("trusted-jobs", "list", [], "jobs that may write `main`, where the CI system cannot tell", "NAMES"),
     Option("retries", "count", 0, "run the command again, so often, if it failed of a fault in a cache", "N"),
     Option(
         "triton-autotune",
@@ -107,6 +108,7 @@ class Settings:
     fill_max: int
     store_timeout: float
     trust: list[int]
+    trusted_jobs: list[str]
     retries: int
     triton_autotune: bool
     tilelang_autotune: bool

@@ -16,6 +16,7 @@ from making import make_entry, write_triton_entry
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 from people import Program
+from walls.rooms import NIGHTLY
 
 
 def ondol(
@@ -306,14 +307,15 @@ def test_failed_command_publishes(program: Program, store_path: Path) -> None:
 
 def test_fork_of_a_pull_request_publishes_into_main(program: Program, store_path: Path) -> None:
     pull_request = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/9/merge"}
+    pull_request["GITHUB_REPOSITORY"] = "acme/ops"
     program.job(store_path, "one", env=pull_request)
-    assert {path.parts[-4] for path in store_path.rglob("*.pack")} == {"pr-9"}
+    assert {path.parts[-4] for path in store_path.rglob("*.pack")} == {"pr-9@github.com+acme+ops"}
     assert program.job(store_path, "one", options=("--publish", "never")).hits == 0
     assert program.job(store_path, "one", env=pull_request).hits == 1
 
 
 def test_provenance_is_lost(program: Program, store_path: Path) -> None:
-    env = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "schedule", "GITHUB_SHA": "abc123", "GITHUB_RUN_ID": "77"}
+    env = {**NIGHTLY, "GITHUB_SHA": "abc123", "GITHUB_RUN_ID": "77"}
     program.job(store_path, "one", env=env)
     key = next(store_path.rglob("*.pack")).stem
     (shown,) = as_json("store", "show", key, "--store", str(store_path))

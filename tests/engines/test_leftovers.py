@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from ondol import config
 from ondol.host import orphans, process, proctree
 from ondol.host.process import Owner
 from ondol.jobs import node_settings
+from ondol.trust import policy
 
 
 def sleeper(owner: str) -> subprocess.Popen[bytes]:
@@ -48,19 +50,27 @@ def test_a_tag_says_something_else_when_it_is_read_back() -> None:
     assert orphans.owner_of("x y z w") is None
 
 
+GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/ops"}
+
+
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        ({}, {"scope": "main", "publish": "on-success"}),
+        ({}, "main"),
         (
-            {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/7/merge"},
-            {"scope": "pr-7", "publish": "on-success"},
+            {**GITHUB, "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/7/merge"},
+            "pr-7@github.com+acme+ops",
         ),
-        ({"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "push"}, {"scope": "main", "publish": "never"}),
-        ({"CI": "true"}, {"scope": "main", "publish": "never"}),
+        ({**GITHUB, "GITHUB_EVENT_NAME": "push"}, ""),
+        ({"CI": "true"}, ""),
     ],
 )
 def test_a_node_publishes_what_a_pull_request_compiled_as_if_it_were_merged(env, expected) -> None:
     """A machine reached by ssh has none of the CI system's variables: it must not decide by their absence."""
-    settings = config.merge({"store": "/s", "quiet": True}, env, {}, "")
-    assert node_settings.for_nodes(settings, env) == {"store": "/s", **expected}
+    here = config.merge({"store": "/s", "quiet": True, "scope": "main", "publish": "on-success"}, env, {}, "")
+    told = json.loads(json.dumps(node_settings.for_nodes(here, env)))
+    there, event = node_settings.taken_apart(told, {})
+    assert (there.store, there.quiet) == ("/s", False)
+    write = policy.scopes(there.scope, event).write
+    decision = policy.may_publish(there.publish, event, write, frozen=False, status=0)
+    assert (write, decision.publish) == (expected, bool(expected))

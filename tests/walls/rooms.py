@@ -13,6 +13,17 @@ from ondol.room import room
 from ondol.store import directory
 from people import Program
 
+PULL_REQUEST = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_REPOSITORY": "acme/ops",
+    "GITHUB_EVENT_NAME": "pull_request",
+    "GITHUB_REF": "refs/pull/7/merge",
+}
+PULL_REQUEST_SCOPE = "pr-7@github.com+acme+ops"
+#: A scheduled run of the default branch of a repository that is no fork.
+NIGHTLY = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "schedule", "GITHUB_REPOSITORY": "acme/ops"}
+NIGHTLY["GITHUB_EVENT_PATH"] = str(Path(__file__).parent / "nightly.json")
+
 
 class Opened:
     """An open room and what it was opened with."""

@@ -12,7 +12,7 @@ import pytest
 from people import ROOT, Program, needs_root
 from walls import bare_tree
 from walls.podman import Podman
-from walls.rooms import open_room, rooms_in, titles
+from walls.rooms import PULL_REQUEST, PULL_REQUEST_SCOPE, open_room, rooms_in, titles
 from walls.test_one_file import one_file
 
 pytestmark = [needs_root, pytest.mark.root]
@@ -124,13 +124,12 @@ def test_pull_request_in_a_container_reaches_the_store(
     machine: Machine, program: Program, shared_store: Path, place: Path
 ) -> None:
     """The store is not there at all for what runs inside; close on this side decides by the event."""
-    pull = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/7/merge"}
-    flags, room = flags_for(program, shared_store, place, env=pull)
+    flags, room = flags_for(program, shared_store, place, env=PULL_REQUEST)
     machine.standin(flags, "one")
     code = f"import os; print(os.path.exists({str(shared_store)!r}), sorted(os.listdir('/ondol/room')))"
     assert machine.podman.run(flags, machine.python, "-c", code).stdout == "False ['cache', 'tmp']\n"
-    assert program.ondol("close", room, "--status", "0", env=pull).returncode == 0
-    assert (titles(shared_store), titles(shared_store, "pr-7")) == (set(), {"one"})
+    assert program.ondol("close", room, "--status", "0", env=PULL_REQUEST).returncode == 0
+    assert (titles(shared_store), titles(shared_store, PULL_REQUEST_SCOPE)) == (set(), {"one"})
 
 
 def test_container_leaves_a_trap(machine: Machine, program: Program, shared_store: Path, place: Path) -> None:

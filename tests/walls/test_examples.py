@@ -15,7 +15,7 @@ import yaml
 
 from linting import lint_shell, lint_yaml
 from people import ROOT, Program
-from walls.rooms import rooms_in, titles
+from walls.rooms import NIGHTLY, rooms_in, titles
 
 EXAMPLES = ROOT / "examples" / "ci"
 STAND_INS = Path(__file__).parent / "stand_ins"
@@ -83,7 +83,7 @@ class Runner:
             path = host.place / name
             path.touch()
             self.files[name] = str(path)
-        self.base = {"GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_EVENT_NAME": "schedule"}
+        self.base = {**NIGHTLY, "CI": "true"}
         self.base |= {"RUNNER_TEMP": str(host.place), "GITHUB_WORKSPACE": str(host.place), **self.files}
 
     def read(self, name: str) -> dict[str, str]:
@@ -257,7 +257,12 @@ def test_gitlab(host: Host, end: str) -> None:
     template = load("gitlab/gitlab-ci.yml")[".ondol"]
     job = load("gitlab/gitlab-ci.yml")["ops"]
     ci = {"GITLAB_CI": "true", "CI_PIPELINE_SOURCE": "schedule", "CI_COMMIT_REF_PROTECTED": "true"}
-    ci |= {"CI_PROJECT_DIR": str(host.place), "ONDOL_STORE": str(host.store)}
+    ci |= {"CI_PROJECT_DIR": str(host.place), "ONDOL_STORE": str(host.store), "CI_COMMIT_BRANCH": "main"}
+    ci |= {
+        "CI_PROJECT_PATH": "acme/ops",
+        "CI_SERVER_URL": "https://gitlab.com",
+        "ONDOL_TRUSTED_JOBS": "gitlab.com/acme/ops",
+    }
     script = template["before_script"] + (job["script"] if end != "cancelled" else [])
     done = host.sh("\n".join(script), PYTEST_STATUS=str(ENDS[end] or 0), **ci)
     assert done.returncode == (ENDS[end] or 0), done
@@ -280,7 +285,13 @@ export BUILDKITE_COMMAND_EXIT_STATUS={status}
 [ -n "$BUILDKITE_COMMAND_EXIT_STATUS" ] || unset BUILDKITE_COMMAND_EXIT_STATUS
 . {hooks}/pre-exit
 """
-    ci = {"BUILDKITE": "true", "BUILDKITE_JOB_ID": "j1", "BUILDKITE_BRANCH": "main", "ONDOL_STORE": str(host.store)}
+    ci = {
+        "BUILDKITE": "true",
+        "BUILDKITE_SOURCE": "webhook",
+        "BUILDKITE_JOB_ID": "j1",
+        "BUILDKITE_BRANCH": "main",
+        "ONDOL_STORE": str(host.store),
+    }
     ci |= {"BUILDKITE_PIPELINE_DEFAULT_BRANCH": "main", "TMPDIR": str(host.place), "PYTEST_STATUS": status or "0"}
     done = host.sh(script, **ci)
     assert done.returncode == 0, done

@@ -14,7 +14,7 @@ import pytest
 
 from ondol.room import room
 from people import Program
-from walls.rooms import open_room, rooms_in, standin, titles
+from walls.rooms import NIGHTLY, PULL_REQUEST, PULL_REQUEST_SCOPE, open_room, rooms_in, standin, titles
 
 
 def use(program: Program, opened: Any, *kernels: str) -> dict[str, Any]:
@@ -160,19 +160,16 @@ def test_store_that_is_not_there_fails_the_open(program: Program, place: Path) -
     assert "running cold" in closed.stderr
 
 
-GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/7/merge"}
-NIGHTLY = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "schedule"}
-
-
 def test_pull_request_publishes_for_everybody(program: Program, shared_store: Path, place: Path) -> None:
-    opened = open_room(program, shared_store, place, env=GITHUB)
+    opened = open_room(program, shared_store, place, env=PULL_REQUEST)
     use(program, opened, "one")
     opened.close()
-    assert (titles(shared_store), titles(shared_store, "pr-7")) == (set(), {"one"})
+    assert (titles(shared_store), titles(shared_store, PULL_REQUEST_SCOPE)) == (set(), {"one"})
 
 
 @pytest.mark.parametrize(
-    ("first", "then"), [(GITHUB, NIGHTLY), (NIGHTLY, GITHUB), (GITHUB, {**GITHUB, "GITHUB_ACTIONS": ""})]
+    ("first", "then"),
+    [(PULL_REQUEST, NIGHTLY), (NIGHTLY, PULL_REQUEST), (PULL_REQUEST, {**PULL_REQUEST, "GITHUB_ACTIONS": ""})],
 )
 def test_event_that_changes_on_the_way_is_believed(
     program: Program, shared_store: Path, place: Path, first: dict[str, str], then: dict[str, str]
@@ -183,7 +180,7 @@ def test_event_that_changes_on_the_way_is_believed(
     closed = opened.close(env=then)
     assert not closed.report["publish"], closed
     assert "another event" in closed.report["publish_decision"]
-    assert titles(shared_store) | titles(shared_store, "pr-7") == set()
+    assert titles(shared_store) | titles(shared_store, PULL_REQUEST_SCOPE) == set()
 
 
 def test_variables_that_a_step_sets_decide_about_publishing(program: Program, shared_store: Path, place: Path) -> None:

@@ -64,6 +64,8 @@ def conclude(job: Context) -> None:
         if not job.cache(tool).is_empty():
             # What it was cannot be told here; that it was not warm can.
             job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
+    if any(new.values()) and not job.scopes.write and job.settings.publish != "never" and job.event.hint:
+        job.report.remarks.append(f"nothing was published: {decision.because} ({job.event.hint})")
     if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
         _publish(job, new, used)
 

@@ -24,17 +24,27 @@ Progress = Callable[[str, int, int], None]
 
 
 class Context:
-    def __init__(self, argv: list[str], settings: Settings, env: Mapping[str, str], progress: Progress) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        settings: Settings,
+        env: Mapping[str, str],
+        progress: Progress,
+        event: policy.Event | None = None,
+    ) -> None:
+        """`event`: what the CI system said where the job was asked for, if that was not here."""
         #: What will be executed, as the user calls it.
         self.program = argv[0]
         self.settings = settings
         #: The command's environment, as far as it is decided.
         self.env = dict(env)
         self.host = identity.this_host()
-        self.event = ci.read_event(env, read_json)
+        self.event = event or ci.read_event(env, read_json, settings.trusted_jobs)
         self.scopes = policy.scopes(settings.scope, self.event)
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
+        if self.scopes.passed_over and settings.publish != "never":
+            self.report.remarks.append(self.scopes.passed_over)
         self.room: Room | None = None
         #: For a room that others enter, the path at which they will see it (empty: its own); None for the job's own.
         self.at: str | None = None

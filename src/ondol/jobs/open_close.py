@@ -156,6 +156,7 @@ def _restored(fields: dict[str, Any], given: Mapping[str, Any], env: Mapping[str
     context.cold = [row for name in fields["cold"] for row in registry.choose([name])]
     context.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
     report.scope = context.scopes.write
+    report.remarks = []  # said when the room was opened
     report.env = fields["env"]
     report.tools = {name: ToolReport(**tool) for name, tool in fields["tools"].items()}
     report.warnings = list(fields["warnings"])

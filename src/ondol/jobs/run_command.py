@@ -20,6 +20,7 @@ from ondol.jobs import after, before
 from ondol.jobs.context import Context, Progress
 from ondol.tools import registry
 from ondol.tools.table import Row
+from ondol.trust import policy
 
 
 class Interrupted(BaseException):
@@ -45,12 +46,13 @@ class Job:
         env: Mapping[str, str],
         progress: Progress,
         runner: Runner | None = None,
+        event: policy.Event | None = None,
     ) -> None:
         self._argv = list(argv)
         self._settings = settings
         self._runner = runner
         self._asked, self._tools = _tools(settings)
-        self.context = Context(self._argv, settings, env, progress)
+        self.context = Context(self._argv, settings, env, progress, event)
         if runner is not None:
             self.context.program = sys.executable  # `ondol test` runs pytest in our own Python
         self.report = self.context.report

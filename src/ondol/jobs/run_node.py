@@ -20,13 +20,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ondol import __version__, config
+from ondol import __version__
 from ondol.errors import OndolError
 from ondol.fleet import lines, wire
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
 from ondol.host import fixed_place, itself, killing, orphans, process, proctree
+from ondol.jobs import node_settings
 from ondol.jobs.item_caches import ItemCaches
 from ondol.jobs.run_command import Job
 from ondol.jobs.run_tests import end_leftovers
@@ -101,8 +102,8 @@ class _Program:
         if self.told["settings"] is None:
             self._pytest(environment)
             return
-        settings = config.merge(self.told["settings"], environment, {}, "")
-        job = Job(["pytest"], settings, environment, _no_progress, self._pytest)
+        settings, event = node_settings.taken_apart(self.told["settings"], environment)
+        job = Job(["pytest"], settings, environment, _no_progress, self._pytest, event)
         status = job.run()
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
         self.tell({"e": "room", "status": status, "room": job.report.as_dict(), "lines": said})

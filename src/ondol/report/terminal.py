@@ -65,7 +65,7 @@ def _cost(report: JobReport) -> str:
 
 
 def _details(report: JobReport) -> list[str]:
-    result = [f"store: {report.store}, scope {report.scope}", f"publish: {report.publish_decision}"]
+    result = [f"store: {report.store}, scope {report.scope or 'none'}", f"publish: {report.publish_decision}"]
     result += [f"set: {name}={value}" for name, value in report.env.items()]
     for tool in report.tools.values():
         if tool.filled:

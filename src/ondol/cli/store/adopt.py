@@ -7,12 +7,15 @@ import os
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
-from ondol.errors import OndolError
+from ondol.config import Settings
+from ondol.errors import OndolError, UsageError
 from ondol.host import identity
 from ondol.jobs import adopt, publish
+from ondol.jobs.context import read_json
 from ondol.jobs.open_store import open_store
 from ondol.report.progress import Bar
 from ondol.tools import registry
+from ondol.trust import ci, policy
 
 _DESCRIPTION = """Import an existing raw cache: every entry that is readable and complete. Nothing in DIR is changed.
 
@@ -30,7 +33,7 @@ def main(arguments: list[str]) -> int:
     made.add_argument("--dry-run", action="store_true", help="look, and publish nothing")
     parsed = made.parse_args(arguments)
     settings = flags.settings(parsed)
-    scope = "main" if settings.scope == "auto" else settings.scope
+    scope = _scope(settings)
     (row,) = registry.choose([parsed.tool])
     tool = registry.load(row)
     store = open_store(settings)
@@ -55,6 +58,16 @@ def main(arguments: list[str]) -> int:
         output.fail(OndolError(what, because=because, hint=hint))
         return exitcodes.STORE
     return exitcodes.OK
+
+
+def _scope(settings: Settings) -> str:
+    """What a job may write does not depend on the command that it writes with."""
+    event = ci.read_event(os.environ, read_json, settings.trusted_jobs)
+    decided = policy.scopes(settings.scope, event)
+    if decided.passed_over or not decided.write:
+        what = decided.passed_over or f"nothing can be adopted here: {event.system}: {event.because}"
+        raise UsageError(what, hint=event.hint or "ondol store adopt off CI, or in a job of a protected branch")
+    return decided.write
 
 
 def _print_json(result: adopt.Adopted) -> None:
