@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,20 +42,21 @@ def silence_terminal(config: pytest.Config) -> None:
 
 
 def own_capture(config: pytest.Config) -> list[int]:
-    """Give this process its own capture files; returns duplicates of their descriptors for who outlives us."""
+    """Give this process its own capture files; returns duplicates of their descriptors for who outlives us.
+
+    New files behind the old descriptors: modules and log handlers hold the streams that they found at import.
+    """
     manager = config.pluginmanager.get_plugin("capturemanager")
-    if not isinstance(manager, CaptureManager) or not manager.is_globally_capturing():
-        return []
-    manager.stop_global_capturing()
-    manager.start_global_capturing()
-    manager.suspend_global_capture(in_=False)
-    capturing = manager._global_capturing
+    capturing = getattr(manager, "_global_capturing", None)
     found = []
     for stream in (getattr(capturing, "out", None), getattr(capturing, "err", None)):
         try:
-            found.append(os.dup(stream.tmpfile.fileno()))  # type: ignore[union-attr]
+            number = stream.tmpfile.fileno()  # type: ignore[union-attr]
         except (AttributeError, OSError, ValueError):
             continue  # capture=sys keeps its text in memory only
+        with tempfile.TemporaryFile(buffering=0) as own:
+            os.dup2(own.fileno(), number, inheritable=False)
+        found.append(os.dup(number))
     return found
 
 

@@ -34,6 +34,21 @@ def random_name() -> str:
     return os.urandom(16).hex()
 
 
+def make_private(base: str, prefix: str) -> str:
+    """A new directory that is ours alone. Its name is short: the path of a socket below it has at most 107 bytes.
+
+    Whoever guessed the name could only make us take another one.
+    """
+    while True:
+        path = os.path.join(base, prefix + os.urandom(4).hex())
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            continue
+        os.chmod(path, 0o700)  # an exotic umask must not lock us out
+        return path
+
+
 def open_dir(name: str, dir_fd: int | None = None) -> int:
     """Open a directory, refusing a symbolic link in its last component."""
     return os.open(name, DIRECTORY, dir_fd=dir_fd)

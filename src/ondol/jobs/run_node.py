@@ -27,7 +27,7 @@ from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
 from ondol.host import fixed_place, itself, killing, orphans, process, proctree
-from ondol.jobs import node_settings
+from ondol.jobs import node_settings, worker_tmp
 from ondol.jobs.item_caches import ItemCaches
 from ondol.jobs.run_command import Job
 from ondol.jobs.run_tests import end_leftovers
@@ -113,7 +113,7 @@ class _Program:
     def _pytest(self, environment: dict[str, str], through: Sequence[str] = ()) -> int:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
-        tmpdir = tempfile.mkdtemp(prefix="ondol-run-", dir=environment.get("TMPDIR"))
+        tmpdir = worker_tmp.make(environment.get("TMPDIR") or tempfile.gettempdir())
         start = AsNode(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
         command = itself.pytest(*self.told["arguments"])
         if through:

@@ -28,7 +28,7 @@ from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
 from ondol.fleet.starts import Limits, Rules
 from ondol.fleet.verdict import Final, Policy, Verdict
-from ondol.jobs import run_beyond
+from ondol.jobs import run_beyond, worker_tmp
 from ondol.jobs.item_caches import ItemCaches
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
@@ -190,7 +190,7 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal, 
     settings = settings_of(config)
     scheduler = _scheduler(config, plan, fleet, settings, {u.work for u in impossible})
     scheduler.expecting = far is not None
-    tmpdir = tempfile.mkdtemp(prefix="ondol-run-")
+    tmpdir = worker_tmp.make(tempfile.gettempdir())
     started = time.monotonic()
     try:
         with Interrupts() as interrupts:

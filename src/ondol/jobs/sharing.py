@@ -85,9 +85,8 @@ def _fields(job: Context, made: Room) -> dict[str, Any]:
 def _join(job: Context, fields: dict[str, Any]) -> bool:
     """Take part in what the first one made. Each has a temporary directory of its own: fixed names must not collide."""
     found = Room(fields["path"], keeps_atime=fields["keeps_atime"])
-    found.tmp = os.path.join(found.tmp, files.random_name())
     try:
-        os.mkdir(found.tmp, 0o700)
+        found.tmp = files.make_private(found.tmp, "r")
     except OSError:
         return False
     job.room = found

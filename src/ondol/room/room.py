@@ -91,18 +91,18 @@ def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
 
     `at`: it is for somebody beyond our reach, who will see its inside at this path (empty: at its own).
     """
-    path = os.path.join(base, f"{PREFIX}{os.geteuid()}-{files.random_name()}")
-    inner = path if at is None else os.path.join(path, INSIDE)
+    path = ""
     try:
-        os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # an exotic umask must not lock us out of our own room
+        path = files.make_private(base, f"{PREFIX}{os.geteuid()}-")
+        inner = path if at is None else os.path.join(path, INSIDE)
         files.write_new(os.path.join(path, OWNER), process.myself().encode(), 0o600, sync=False)
         folders = [os.path.join(inner, "tmp"), os.path.join(inner, "cache"), os.path.join(path, "stage")]
         for folder in folders if inner == path else [inner, *folders]:
             os.mkdir(folder, 0o700)
             os.chmod(folder, 0o700)
     except OSError as error:
-        files.remove_tree(path)
+        if path:
+            files.remove_tree(path)
         raise RoomError(
             f"cannot make a room in {base}", because=error.strerror or str(error), hint="name another --room-dir"
         )

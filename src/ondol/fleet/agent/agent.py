@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from ondol.fleet import wire
@@ -57,6 +58,7 @@ class Agent:
         self.leaving = False
         self.interrupting = False
         self.noticed = False
+        self._tmpdirs = count(1)
         self._outbox = bytearray()
         self._token = control._token
         self._selector = selectors.DefaultSelector()
@@ -69,9 +71,8 @@ class Agent:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._on_term)
         proctree.become_subreaper()
-        # Frozen objects are not touched by the collector, so the pages that all workers share stay shared.
-        gc.collect()
-        gc.freeze()
+        # Nothing is collected here, so that the pages that all workers share stay shared and a worker finds the garbage
+        # of the imports as plain pytest would.
         gc.disable()
         self._selector.register(self.control.fileno(), selectors.EVENT_READ, self._on_control)
         self.control.sock.setblocking(False)
@@ -235,7 +236,7 @@ class Agent:
     def _launch(self, berth: Berth) -> Keeper:
         berth.generation += 1
         name = f"{berth.name.replace(':', '-').replace('/', '-')}-{berth.generation}"
-        tmpdir = os.path.join(self.rules.tmpdir, name)
+        tmpdir = os.path.join(self.rules.tmpdir, str(next(self._tmpdirs)))  # short: there will be sockets in it
         os.makedirs(tmpdir, mode=0o700, exist_ok=True)
         for link, target in self.rules.links.items():
             with suppress(OSError):  # what it leads to is a cache: without it the worker is colder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import mmap
 import os
 import socket
@@ -49,6 +50,7 @@ class ForkLauncher:
 
     def __init__(self, become_worker: Become) -> None:
         self._become_worker = become_worker
+        self._collects_garbage = gc.isenabled()
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:
         ours, theirs = wire.pair()
@@ -64,6 +66,8 @@ class ForkLauncher:
             for fd in inherited:
                 os.close(fd)
             channel = wire.Channel(socket.socket(fileno=wire.move_up(theirs.detach())), token)
+            if self._collects_garbage:
+                gc.enable()  # the agent does without
             self._become_worker(channel, place, phase, wire.move_up(dump))
         theirs.close()
         return Started(pid, wire.Channel(ours, token), dump, phase)

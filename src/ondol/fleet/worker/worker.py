@@ -6,7 +6,6 @@ It decides nothing about retries, deadlines or verdicts: those belong to process
 from __future__ import annotations
 
 import faulthandler
-import gc
 import mmap
 import os
 import signal
@@ -93,6 +92,8 @@ class WorkerPlugin:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
+        if when == "collect" or not self._worker.serving:
+            return  # the controller has collected too, and whoever begins to listen is told everything again
         data = pytest_inside.warning_to_wire(warning_message, when, nodeid, location)
         self._worker.send({"m": "warning", "data": data})
 
@@ -111,6 +112,7 @@ class Worker:
         self.baseline: hygiene.Snapshot | None = None
         self._before: hygiene.Snapshot | None = None
         self.finished_wide = False
+        self.serving = False
         self.ran = 0
         self._pid = os.getpid()
         self._current: Message = {}
@@ -144,6 +146,7 @@ class Worker:
 
     def serve(self) -> None:
         """Until told to end, or until the agent is gone."""
+        self.serving = True
         self.channel.send({"m": "hello", "pid": os.getpid()})
         while True:
             message = self._next()
@@ -289,13 +292,12 @@ def begin_in_fork(
     """The rest of a forked worker's life. Never returns."""
     try:
         settle_in(place, dump_fd)
-        gc.enable()
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(session.config)
         pytest_inside.own_base_temp(session.config, base, place.name)
-        worker = Worker(session, lambda index, _: session.items[index], channel, place, phase)
+        # First of all: the agent reads nothing else before it has them.
         send_capture_files(channel, pytest_inside.own_capture(session.config))
-        worker.serve()
+        Worker(session, lambda index, _: session.items[index], channel, place, phase).serve()
     except BaseException:
         faulthandler.disable()
         try:

@@ -1,0 +1,199 @@
+"""A worker that shows its tests that it is one: what passes in plain pytest must not fail because it was forked."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+
+import pytest
+
+ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
+STARTS = ["--ondol-start=fork", "--ondol-start=spawn"]
+
+# ---------------------------------------------------------------------- where temporary files go
+
+SOCKETS = """
+    import multiprocessing, os, tempfile
+    def test_short(): assert len(os.environ["TMPDIR"]) < 40 and tempfile.gettempdir() == os.environ["TMPDIR"]
+    def test_manager():
+        with multiprocessing.Manager() as manager: assert manager.list([1])[0] == 1
+    def test_forkserver():
+        process = multiprocessing.get_context("forkserver").Process(target=print)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+    def test_private():
+        about = os.stat(os.environ["TMPDIR"])
+        assert (about.st_uid, about.st_mode & 0o777) == (os.geteuid(), 0o700)
+        with open(os.environ["LOG"], "a") as log: log.write(os.environ["TMPDIR"] + "\\n")
+"""
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_sockets_fit_below_the_tmpdir_of_a_worker(suite, start) -> None:
+    suite.write(test_s=SOCKETS)
+    ours = suite.pytest(*ONCE, start)
+    assert "4 passed" in ours.summary, ours.output
+    assert not os.path.exists(ours.log[0]), "left behind"
+
+
+def test_sockets_fit_below_the_tmpdir_of_a_worker_in_a_room(suite) -> None:
+    """A room and a run directory, each with a long random name, left no space for the name of a socket."""
+    suite.write(test_s=SOCKETS, test_t=SOCKETS)
+    suite.variables |= {
+        "ONDOL_STORE": str(suite.path / "store"),
+        "TMPDIR": "/tmp",
+        "RUNNER_TEMP": "",
+        "SLURM_TMPDIR": "",
+    }
+    ours = suite.ondol("--judge=off", "--retries=0", "--isolate=item")
+    assert "8 passed" in ours.summary, ours.output
+    assert len(set(ours.log)) == 2, "two workers, one TMPDIR"
+    assert not any(map(os.path.exists, ours.log))
+
+
+def test_sockets_fit_where_the_room_lies_deep(suite) -> None:
+    """A CI system's own directory may have a hundred characters."""
+    deep = suite.path / ("d" * 60)
+    deep.mkdir()
+    suite.write(test_s=SOCKETS)
+    suite.variables |= {"ONDOL_STORE": str(suite.path / "store"), "ONDOL_ROOM_DIR": str(deep)}
+    ours = suite.ondol("--judge=off", "--retries=0")
+    assert "4 passed" in ours.summary, ours.output
+    assert not any(map(os.path.exists, ours.log))
+
+
+def test_a_program_in_a_room_makes_sockets_in_its_tmpdir() -> None:
+    program = """
+import multiprocessing, os, tempfile
+tmp = os.environ["TMPDIR"]
+with multiprocessing.Manager() as manager: assert manager.list([1])[0] == 1
+print(len(tmp), oct(os.stat(os.path.dirname(tmp)).st_mode))
+"""
+    env = {**os.environ, "TMPDIR": "/tmp", "RUNNER_TEMP": "", "SLURM_TMPDIR": ""}
+    command = [sys.executable, "-m", "ondol", "run", "--store", "none", "-q", "--", sys.executable, "-c", program]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    length, mode = done.stdout.split()
+    assert int(length) < 40
+    assert stat.S_IMODE(int(mode, 8)) == 0o700
+
+
+# ---------------------------------------------------------------------- streams that were saved at import
+
+SAVED = """
+    import logging, sys
+    OUT, ERR = sys.stdout, sys.stderr
+    logger = logging.getLogger("mine")
+    logger.addHandler(logging.StreamHandler())
+    logger.propagate = False
+    def test_a(capfd):
+        print("first to saved stdout", file=OUT)
+        logger.warning("first to the saved handler")
+    def test_b():
+        print("second to saved stdout", file=OUT)
+        print("second to saved stderr", file=ERR)
+        logger.warning("second to the saved handler")
+        assert 0, "so that what it printed is shown"
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--capture=sys"], ["-s"], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
+def test_streams_that_were_saved_at_import_work_and_belong_to_their_test(suite, flags) -> None:
+    """A worker that makes new capture files closes those that modules hold."""
+    suite.write(test_s=SAVED)
+    plain = suite.plain(*[flag for flag in flags if "ondol" not in flag])
+    ours = suite.pytest(*ONCE, *flags)
+    assert ours.outcomes == plain.outcomes, ours.output
+    if "-s" not in flags:
+        assert captured(ours.output) == captured(plain.output)
+        assert "second to saved stderr" in captured(ours.output)
+    assert "to saved stdout" in ours.output
+
+
+def captured(output: str) -> str:
+    return "".join(re.findall(r"^-+ Captured .*?(?=^(?:=|-+ ondol))", output, re.M | re.S))
+
+
+@pytest.mark.fault
+def test_what_a_crash_had_printed_to_a_saved_stream_is_shown(suite) -> None:
+    suite.write(
+        test_s="import os, sys\nOUT = sys.stdout\ndef test_a(): pass\ndef test_b():\n    print('last words', file=OUT)\n    os.abort()\n"
+    )
+    for flags in ([], ["--ondol-isolate=item"]):
+        ours = suite.pytest(*ONCE, *flags, devices="cpu:2")
+        assert re.search(r"Captured stdout[^\n]*\nlast words", ours.output), ours.output
+
+
+# ---------------------------------------------------------------------- warnings at collection
+
+WARNS = """
+    import os, pytest, warnings
+    warnings.warn("said at import")
+    @pytest.mark.nobody_knows
+    def test_a(): warnings.warn("said in a test")
+    def test_b():
+        print("printed before the crash", flush=True)
+        if os.environ.get("CRASH"): os.abort()
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
+def test_warnings_at_collection_are_reported_once(suite, flags) -> None:
+    """Each worker heard of them again as soon as it began to listen."""
+    suite.write(test_w=WARNS, test_v="import warnings\nwarnings.warn('another')\ndef test_c(): pass\n")
+    plain, ours = suite.plain(), suite.pytest(*ONCE, *flags, devices="cpu:2")
+    assert ours.summary == plain.summary == "3 passed, 4 warnings", ours.output
+    assert ours.output.count("said at import") == plain.output.count("said at import")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("start", STARTS)
+def test_a_warning_at_collection_does_not_cost_what_a_crash_printed(suite, start) -> None:
+    """It went out first, and its first byte was taken for the message that carries the capture files."""
+    suite.variables["CRASH"] = "1"
+    suite.write(test_w=WARNS)
+    ours = suite.pytest(*ONCE, start)
+    assert ours.verdicts == {"test_a": "passed", "test_b": "crashed"}
+    assert re.search(r"Captured stdout[^\n]*\nprinted before the crash", ours.output), ours.output
+    assert "left behind" not in ours.output
+
+
+# ---------------------------------------------------------------------- the garbage collector
+
+GARBAGE = """
+    import gc, os, weakref
+    class Node: pass
+    def cycle():
+        node = Node()
+        node.self = node
+        return weakref.ref(node)
+    MADE, HELD = cycle(), Node()
+    HELD.list = [HELD]
+    def test_objects(): assert any(o is HELD for o in gc.get_objects())
+    def test_referrers(): assert HELD.list in gc.get_referrers(HELD)
+    def test_freeze(): assert gc.get_freeze_count() == 0
+    def test_enabled(): assert gc.isenabled() == ("NO_GC" not in os.environ)
+    def test_cycles_of_the_import_are_found():
+        gc.collect()
+        assert MADE() is None
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
+def test_the_garbage_collector_looks_as_in_plain_pytest(suite, flags) -> None:
+    suite.write(test_g=GARBAGE)
+    ours = suite.pytest(*ONCE, *flags)
+    assert "5 passed" in ours.summary, ours.output
+
+
+def test_nobody_collects_what_the_import_left_before_the_tests_do(suite) -> None:
+    """Whether a cycle still lives is what a test of a cache or of a leak is about."""
+    suite.write(test_g=GARBAGE + "    def test_first(): assert MADE() is None\n", conftest="import gc\ngc.disable()\n")
+    suite.variables["NO_GC"] = "1"
+    suite.write(test_f="from test_g import MADE\ndef test_lives(): assert MADE() is not None\n")
+    ours = suite.pytest(*ONCE, "test_f.py", "test_g.py")
+    assert "7 passed" in ours.summary, ours.output
