@@ -1,4 +1,4 @@
-"""Sizes, durations and counts, as people write and read them. Pure."""
+"""Sizes, durations and counts, as people write and read them, and text of others, safe to show. Pure."""
 
 from __future__ import annotations
 
@@ -65,9 +65,35 @@ def directories(count: int) -> str:
     return plural(count, "directory", "directories")
 
 
+#: At the beginning of a line Buildkite takes these for headlines.
+_HEADLINES = ("--- ", "+++ ", "~~~ ", "^^^ ")
+_MARKDOWN = frozenset("\\`*_[]<>|&~#!$@")
+
+
 def printable(text: str) -> str:
-    """Text from a file that others wrote, safe to print: no control characters reach the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    """Text that somebody else made (a kernel's title, a test's name, a line of a log) as one line, safe to print.
+
+    No control character reaches the terminal, and no CI system finds a command: GitHub looks for `::error::` at the
+    beginning of a line and for `##[…]` anywhere, Azure for `##vso[…]`, TeamCity for `##teamcity[…]`; those of GitLab
+    and Jenkins need control characters.
+    """
+    if not text.isprintable():
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+    while "##" in text:
+        text = text.replace("##", "# #")
+    if text.lstrip().startswith("::"):
+        text = text.replace("::", ": :", 1)
+    return f" {text}" if text.startswith(_HEADLINES) else text
+
+
+def markdown(text: str) -> str:
+    """The same for a place in a Markdown page: nothing in it is markup, a link, HTML, or the end of a table's cell."""
+    return "".join(f"\\{letter}" if letter in _MARKDOWN else letter for letter in printable(text))
+
+
+def code_span(text: str) -> str:
+    """The same as code in a Markdown page, also in a table's cell."""
+    return f"`{printable(text).replace('`', chr(39)).replace('|', '¦')}`"
 
 
 _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")

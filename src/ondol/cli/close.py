@@ -59,7 +59,7 @@ def _undo(form: str | None, before: Mapping[str, str | None]) -> None:
     """TMPDIR must not lead to a directory that is gone, for whatever still runs after us."""
     if form == "env":
         for name, value in before.items():
-            output.say(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
+            output.data(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
     elif form == "github":
         # A variable of a GitHub job cannot be taken back; an empty one is the next best thing.
         write_github({name: value or "" for name, value in before.items()}, {})

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         output.say_json({option.name: value._asdict() for option, value in rows})
         return exitcodes.OK
     shown = [(option.name, _show(option, value.value), value.origin) for option, value in rows]
-    output.say(table.render(("setting", "value", "from"), shown))
+    output.say_lines(table.render(("setting", "value", "from"), shown))
     return exitcodes.OK
 
 

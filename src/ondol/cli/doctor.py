@@ -37,7 +37,7 @@ _TOUCH = gather.TOUCH_SECONDS
 def main(arguments: list[str]) -> int:
     parsed = _parser().parse_args(arguments)
     if parsed.list:
-        output.say(doctor_text.listing())
+        output.say_lines(doctor_text.listing())
         return exitcodes.OK
     checks = registry.choose(_names(parsed.only), _names(parsed.skip))
     settings = flags.settings(parsed)
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     if parsed.as_json:
         output.say_json(report.as_json())
     else:
-        output.say("\n".join(report.lines()))
+        output.say_lines("\n".join(report.lines()))
     return _status(result, strict=parsed.warnings_too)
 
 

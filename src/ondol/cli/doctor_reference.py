@@ -79,4 +79,4 @@ def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 if __name__ == "__main__":
-    output.say(page().rstrip())
+    output.data(page().rstrip())

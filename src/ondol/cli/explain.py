@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     if parsed.as_json:
         output.say_json(explain_text.as_json(explanation))
     else:
-        output.say(explain_text.text(explanation, every_name=parsed.all))
+        output.say_lines(explain_text.text(explanation, every_name=parsed.all))
     return exitcodes.OK if explanation.faults else exitcodes.NOTHING_KNOWN
 
 

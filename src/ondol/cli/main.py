@@ -87,5 +87,5 @@ def _overview(status: int) -> int:
 
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name.ljust(width)}  {line}" for name, (_, line) in COMMANDS.items())
-    output.say(_OVERVIEW.format(commands=listing).rstrip())
+    output.say_lines(_OVERVIEW.format(commands=listing).rstrip())
     return status

@@ -9,6 +9,7 @@ import shlex
 from ondol.cli import flags, output
 from ondol.config import BY_NAME
 from ondol.errors import UsageError
+from ondol.host import files
 from ondol.jobs.open_close import Opened, open_room
 from ondol.report import terminal
 from ondol.report.progress import Bar
@@ -86,7 +87,7 @@ def _hand_out(opened: Opened, room: Room, parsed: argparse.Namespace) -> None:
         output.say_json({"format": 1, "room": room.path, "mount": mount, "env": env, **_told(opened)})
     elif parsed.format == "env":
         for name, value in env.items():
-            output.say(f"export {name}={shlex.quote(value)}")
+            output.data(f"export {name}={shlex.quote(value)}")
 
 
 def _told(opened: Opened) -> dict[str, object]:
@@ -104,7 +105,7 @@ def _say_flags(name: str, room: Room, env: dict[str, str]) -> None:
         raise UsageError(
             f"{odd[0]!r} cannot be written on a command line of {name}", hint="--room-dir, or --format json"
         )
-    output.say(" ".join(RUNTIMES[name].flags(mount, env)))
+    output.data(" ".join(RUNTIMES[name].flags(mount, env)))
 
 
 def write_github(env: dict[str, str], outputs: dict[str, str]) -> None:
@@ -114,4 +115,12 @@ def write_github(env: dict[str, str], outputs: dict[str, str]) -> None:
         if not path:
             raise UsageError(f"{variable} is not set", because="--format github is for a step of a GitHub job")
         with open(path, "a", encoding="utf-8") as file:
-            file.write("".join(f"{name}={value}\n" for name, value in values.items()))
+            file.write("".join(_github_line(name, value) for name, value in values.items()))
+
+
+def _github_line(name: str, value: str) -> str:
+    """A value with a line break must not become a variable of its own."""
+    if value.isprintable():
+        return f"{name}={value}\n"
+    end = f"end-{files.random_name()}"
+    return f"{name}<<{end}\n{value}\n{end}\n"

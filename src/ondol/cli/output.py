@@ -1,21 +1,32 @@
-"""The only place from which Ondol writes to the terminal."""
+"""The only place from which Ondol writes to the terminal: nothing that others named can drive it, or a CI system."""
 
 from __future__ import annotations
 
 import sys
 
+from ondol import words
 from ondol.errors import OndolError
 from ondol.light import Any
 
 
 def say(text: str) -> None:
-    """Data, for the user or the next program."""
-    _write(sys.stdout, text)
+    """One line of what was asked for."""
+    _write(sys.stdout, words.printable(text))
+
+
+def say_lines(text: str) -> None:
+    """Several: a table, a page of help. What others made in it must not hold a line break (`words.printable`)."""
+    _write(sys.stdout, "\n".join(map(words.printable, text.split("\n"))))
 
 
 def tell(text: str) -> None:
-    """Everything else."""
-    _write(sys.stderr, text)
+    """One line of everything else."""
+    _write(sys.stderr, words.printable(text))
+
+
+def data(text: str) -> None:
+    """For a program that reads it byte by byte: words of a shell, a whole document."""
+    _write(sys.stdout, text)
 
 
 def _write(stream: Any, text: str) -> None:
@@ -31,7 +42,8 @@ def _write(stream: Any, text: str) -> None:
 def say_json(value: Any) -> None:
     import json
 
-    say(json.dumps(value, indent=2, sort_keys=False, default=str))
+    # Two of them side by side begin a command for some CI systems; only strings can hold them.
+    say_lines(json.dumps(value, indent=2, sort_keys=False, default=str).replace("##", "#\\u0023"))
 
 
 def write_json(value: Any, path: str) -> str:

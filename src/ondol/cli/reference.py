@@ -110,4 +110,4 @@ def _facts(row: Row) -> list[str]:
 PAGES = {"settings": settings, "tools": tools}
 
 if __name__ == "__main__":
-    output.say(PAGES[sys.argv[1] if len(sys.argv) > 1 else "settings"]().rstrip())
+    output.data(PAGES[sys.argv[1] if len(sys.argv) > 1 else "settings"]().rstrip())

@@ -54,7 +54,7 @@ def status_of(record: RunRecord) -> int:
 
 def _write(target: str, text: str) -> None:
     if target == "-":
-        output.say(text.rstrip("\n"))
+        output.data(text.rstrip("\n"))
         return
     try:
         Path(target).write_text(text, encoding="utf-8")

@@ -101,7 +101,7 @@ def _help() -> int:
 
     parser = flags.parser("ondol run", _DESCRIPTION, _EXAMPLES, usage="ondol run [options] -- COMMAND …")
     flags.add_settings(parser)
-    output.say(parser.format_help().rstrip())
+    output.say_lines(parser.format_help().rstrip())
     return exitcodes.OK
 
 

@@ -57,4 +57,4 @@ def _one(known: Signature) -> str:
 
 
 if __name__ == "__main__":
-    output.say(page().rstrip())
+    output.data(page().rstrip())

@@ -31,10 +31,10 @@ def main(arguments: list[str]) -> int:
         (tool["name"], tool["versions"], tool["class"], tool["in_a_job"], _short(tool["location"], home))
         for tool in found
     ]
-    output.say(columns.render(("tool", "versions", "class", "in a job", "cache now"), cells))
+    output.say_lines(columns.render(("tool", "versions", "class", "in a job", "cache now"), cells))
     if not parsed.names:
         used = dict.fromkeys(tool["class"] for tool in found)
-        output.say("\nclass: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in sorted(used)))
+        output.say_lines("\nclass: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in sorted(used)))
         output.say("ondol tools NAME tells what is set for one, and whose value wins.")
         return exitcodes.OK
     for tool in found:
@@ -47,7 +47,8 @@ def _short(path: str, home: str) -> str:
 
 
 def _say(tool: dict[str, Any]) -> None:
-    output.say(f"\n{tool['name']}: {tool['summary']}")
+    output.say("")
+    output.say(f"{tool['name']}: {tool['summary']}")
     for name, value in tool["variables"].items():
         output.say(f"  {name} {'= ' + value if value else 'is not set'}")
     output.say(f"  under ondol run: {tool['under_run']}")

@@ -16,10 +16,12 @@ def markdown(report: JobReport) -> str:
     for tool in report.busy():
         used = "?" if tool.used is None else tool.used
         saved = words.seconds(tool.seconds_saved)
-        rows.append(f"| {tool.name} | {tool.filled} | {used} | {tool.new} | {tool.published} | {saved} |")
+        rows.append(
+            f"| {words.markdown(tool.name)} | {tool.filled} | {used} | {tool.new} | {tool.published} | {saved} |"
+        )
     if not report.busy():
         rows = ["### Ondol", "", "Nothing was filled and nothing new was made."]
-    rows += ["", f"Publishing: {report.publish_decision or 'nothing to decide'}."]
-    rows += [f"- ⚠ {text}" for text in report.warnings]
-    rows += [f"- {text}" for text in report.remarks]
+    rows += ["", f"Publishing: {words.markdown(report.publish_decision) or 'nothing to decide'}."]
+    rows += [f"- ⚠ {words.markdown(text)}" for text in report.warnings]
+    rows += [f"- {words.markdown(text)}" for text in report.remarks]
     return "\n".join(rows) + "\n\n"

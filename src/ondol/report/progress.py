@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from ondol import words
 from ondol.light import Any
 
 #: Work that is over sooner than this never draws anything.
@@ -23,6 +24,7 @@ class Bar:
     def __call__(self, what: str, done: int, total: int) -> None:
         if not self._enabled or time.monotonic() - self._started < _PATIENCE:
             return
+        what = words.printable(what)
         if self._progress is None:
             if done >= total:
                 return
@@ -34,7 +36,7 @@ class Bar:
                 return
 
             columns = (
-                TextColumn("ondol: {task.description}"),
+                TextColumn("ondol: {task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeRemainingColumn(),

@@ -22,7 +22,7 @@ def lines(report: JobReport, *, quiet: bool, verbose: bool, require_warm: bool) 
         result += _summary(report)
     if report.room_kept:
         result.append(f"room kept: {report.room}")
-    return [PREFIX + line for line in result]
+    return [PREFIX + words.printable(line) for line in result]
 
 
 def opened(report: JobReport, *, quiet: bool, verbose: bool) -> list[str]:
@@ -34,7 +34,7 @@ def opened(report: JobReport, *, quiet: bool, verbose: bool) -> list[str]:
         filled = [f"{tool.name}: {words.entries(tool.filled)} filled" for tool in report.tools.values() if tool.filled]
         told = ", ".join(filled) or "nothing filled"
         result.append(f"room open: {report.room}, {told} [{words.seconds(report.fill_seconds)}]")
-    return [PREFIX + line for line in result]
+    return [PREFIX + words.printable(line) for line in result]
 
 
 def _summary(report: JobReport) -> list[str]:

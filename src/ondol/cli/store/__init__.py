@@ -20,10 +20,10 @@ SUBCOMMANDS = {
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        output.say("usage: ondol store SUBCOMMAND …\n")
+        output.say_lines("usage: ondol store SUBCOMMAND …\n")
         for name, line in SUBCOMMANDS.items():
             output.say(f"  {name.ljust(19)}{line}")
-        output.say("\n  ondol store SUBCOMMAND --help    what it does, with examples")
+        output.say_lines("\n  ondol store SUBCOMMAND --help    what it does, with examples")
         return exitcodes.OK if arguments else exitcodes.USAGE
     name = arguments[0]
     if name not in SUBCOMMANDS:

@@ -78,8 +78,8 @@ def _print_json(result: adopt.Adopted) -> None:
 
 def _print(result: adopt.Adopted, where: str, *, dry_run: bool) -> None:
     for problem in result.problems[:50]:
-        place = f"{words.printable(problem.path)} (owner {problem.owner}, mode {problem.mode})"
-        output.say(f"{problem.kind}: {place}: {words.printable(problem.why)}")
+        place = f"{problem.path} (owner {problem.owner}, mode {problem.mode})"
+        output.say(f"{problem.kind}: {place}: {problem.why}")
     if len(result.problems) > 50:
         output.say(f"… and {len(result.problems) - 50} more (--json lists all)")
     outcome = result.outcome

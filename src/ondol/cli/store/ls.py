@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         for s in found
     ]
     if rows:
-        output.say(
+        output.say_lines(
             table.render(("key", "tool", "scope", "fingerprint", "packed", "age", "owner"), rows, right=(4, 5, 6))
         )
     output.tell(f"{words.entries(len(found))} in {store.where}")

@@ -65,13 +65,13 @@ def _date(value: object) -> str:
 def _print(facts: dict[str, Any]) -> None:
     for name in ("key", "tool", "title", "scope", "fingerprint", "owner", "trusted", "problem"):
         if name in facts:
-            output.say(f"{name.ljust(12)} {words.printable(str(facts[name]))}")
+            output.say(f"{name.ljust(12)} {facts[name]}")
     if "files" not in facts:
         return
     output.say(f"{'packed'.ljust(12)} {words.size(facts['packed'])}")
     output.say(f"{'saves'.ljust(12)} {words.seconds(facts['seconds'])}")
     for name, value in sorted(facts["provenance"].items()):
         shown = _date(value) if name == "time" else str(value)
-        output.say(f"{words.printable(name).ljust(12)} {words.printable(shown)}")
-    rows = [(words.printable(f["name"]), words.size(f["size"]), f["sha256"][:16]) for f in facts["files"]]
-    output.say(table.render(("file", "size", "sha256"), rows, right=(1,)))
+        output.say(f"{name.ljust(12)} {shown}")
+    rows = [(f["name"], words.size(f["size"]), f["sha256"][:16]) for f in facts["files"]]
+    output.say_lines(table.render(("file", "size", "sha256"), rows, right=(1,)))

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     ]
     if rows:
         header = ("lane", "trusted", "entries", "packed", "quarantined", "half-written")
-        output.say(table.render(header, rows, right=(2, 3, 4, 5)))
+        output.say_lines(table.render(header, rows, right=(2, 3, 4, 5)))
     return exitcodes.OK
 
 

@@ -43,7 +43,9 @@ def main(arguments: list[str]) -> int:
     if parsed.as_json:
         output.say_json({"store": path, "writers": found.writers.words(), "said_by": found.owner})
     elif parsed.action == "list":
-        output.say("\n".join(found.writers.words() or ["nobody named: each user reads its own entries and root's"]))
+        output.say_lines(
+            "\n".join(found.writers.words() or ["nobody named: each user reads its own entries and root's"])
+        )
     else:
         output.say(f"publishing for everybody: {found.writers}")
     return exitcodes.OK
