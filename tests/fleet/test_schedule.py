@@ -37,8 +37,6 @@ def drain(scheduler: Scheduler) -> dict[str, list[int]]:
             ran.setdefault(slot, []).append(work)
             scheduler.ended(slot, work)
             scheduler.settle(work)
-            if slot.startswith("gang:"):
-                scheduler.retired(slot)
     assert scheduler.finished
     return ran
 
@@ -193,3 +191,57 @@ def test_what_was_given_up_on_a_slot_and_comes_back_from_it_runs_twice() -> None
     scheduler.repeat(0, frozenset({"d0"}))
     scheduler.revoked("d0.0", [0, 1])
     assert scheduler.waiting_works() == [0, 1]
+
+
+def end(scheduler: Scheduler, run: Run) -> list[object]:
+    scheduler.ended(run.slot, run.work)
+    scheduler.settle(run.work)
+    return list(scheduler.step())
+
+
+def test_a_worker_waits_for_its_runtime_and_not_with_another() -> None:
+    """The second task of the open runtime is being prepared, one of another runtime is ready."""
+    works = [Work(0, "m", runtime="r"), Work(1, "m", runtime="r", after=10), Work(2, "m", runtime="s")]
+    works.append(Work(10, "prepare", devices=0))
+    scheduler = build(works, [*slots(1), Slot("cpu", "")], devices(1))
+    prepare, first = (a for a in scheduler.step() if isinstance(a, Run))
+    assert (first.work, first.hint, first.more) == (0, None, True), "nothing follows now, and something may"
+    assert end(scheduler, first) == []
+    second, *_ = end(scheduler, prepare)
+    assert isinstance(second, Run)
+    assert (second.work, second.more) == (1, False), "what follows needs another process"
+
+
+def test_a_gang_keeps_its_worker_for_the_next_gang_and_gives_its_devices_back() -> None:
+    works = [Work(0, "a", devices=2), Work(1, "a", devices=2), Work(2, "b")]
+    scheduler = build(works, slots(2), devices(2))
+    (first,) = scheduler.step()
+    assert isinstance(first, Run)
+    assert (first.work, first.hint, first.last) == (0, 1, False)
+    (second,) = end(scheduler, first)
+    assert isinstance(second, Run)
+    assert (second.slot, second.work, second.fresh, second.hint) == (first.slot, 1, False, None)
+    assert end(scheduler, second) == [Retire(first.slot)]
+    scheduler.retired(first.slot)
+    assert [a.work for a in scheduler.step() if isinstance(a, Run)] == [2]
+
+
+def test_a_gang_whose_device_is_lost_is_asked_back_and_leaves() -> None:
+    """Its worker may never start: what was handed to it must not wait there."""
+    scheduler = build([Work(0, "a", devices=2)], slots(3), devices(3))
+    (run,) = scheduler.step()
+    assert isinstance(run, Run)
+    assert scheduler.device_lost(run.devices[0]) == [Revoke(run.slot)]
+    scheduler.revoked(run.slot, [0])
+    retire, *_ = scheduler.step()
+    assert retire == Retire(run.slot)
+    scheduler.retired(run.slot)
+    (again,) = scheduler.step()
+    assert isinstance(again, Run)
+    assert run.devices[0] not in again.devices
+
+
+def test_slots_share_out_what_session_fixtures_are_made_with() -> None:
+    works = [Work(n, module="abcd"[n % 4], params="pq"[n // 4]) for n in range(8)]
+    ran = drain(build(works, slots(2), devices(2)))
+    assert sum(len({works[w].params for w in done}) for done in ran.values()) <= 3

@@ -28,6 +28,8 @@ def suites(draw: st.DrawFn, devices: int, memory: bool) -> list[Work]:
                 group=draw(st.sampled_from(["", "", "", "g", "h"])),
                 memory=draw(st.sampled_from([0, 0, 6 * GIB, 10 * GIB])) if memory else 0,
                 isolate=draw(st.booleans()),
+                runtime=draw(st.sampled_from(["", "", "r", "s"])),
+                params=draw(st.sampled_from(["", "", "p"])),
             )
         )
     for index in range(count):
@@ -70,7 +72,6 @@ class SchedulerModel(RuleBasedStateMachine):
         self.allowed: dict[int, int] = {w.index: 1 for w in self.works}
         self.verdicts: dict[int, str] = {}
         self.started_order: list[int] = []
-        self.gang_slots: set[str] = set()
         self.advance()
 
     def advance(self) -> None:
@@ -96,8 +97,6 @@ class SchedulerModel(RuleBasedStateMachine):
         if work.after is not None:
             assert self.verdicts.get(work.after) == "ok", "ran before its preparation"
         self.queue.setdefault(run.slot, []).append(run)
-        if work.devices > 1:
-            self.gang_slots.add(run.slot)
         self.runs[run.work] = self.runs.get(run.work, 0) + 1
         assert self.runs[run.work] <= self.allowed[run.work], "run more often than recorded attempts allow"
 
@@ -130,9 +129,6 @@ class SchedulerModel(RuleBasedStateMachine):
                 self.settle(work - 1000, "error")
         else:
             self.settle(work, "ok")
-        if slot in self.gang_slots:
-            self.gang_slots.discard(slot)
-            self.scheduler.retired(slot)
         self.advance()
 
     @precondition(lambda self: self.requests)
@@ -140,8 +136,10 @@ class SchedulerModel(RuleBasedStateMachine):
     def a_request_is_answered(self, data: st.DataObject) -> None:
         request = self.requests.pop(data.draw(st.integers(0, len(self.requests) - 1)))
         if isinstance(request, Revoke):
-            unstarted = [run.work for run in self.queue[request.slot][1:]]
-            del self.queue[request.slot][1:]
+            # A gang's worker may still be on its way, and its only work not begun.
+            begun = int(not (request.slot.startswith("gang:") and data.draw(st.booleans())))
+            unstarted = [run.work for run in self.queue[request.slot][begun:]]
+            del self.queue[request.slot][begun:]
             for work in unstarted:
                 self.runs[work] -= 1
             self.scheduler.revoked(request.slot, unstarted)
@@ -178,11 +176,10 @@ class SchedulerModel(RuleBasedStateMachine):
                 self.scheduler.repeat(work, frozenset(runs[0].devices))
             for run in runs[1:]:
                 self.runs[run.work] -= 1
-            if slot in self.gang_slots:
-                self.gang_slots.discard(slot)
-                self.scheduler.retired(slot)
-            elif slot in self.scheduler.slots:
+            if slot in self.scheduler.slots:
                 self.scheduler.revoked(slot, [run.work for run in runs[1:]])
+        for slot in [s for s in self.scheduler.running if s.removeprefix("gang:").startswith(f"{node}/")]:
+            self.scheduler.retired(slot)
         for device in self.of_node(node):
             for slot in self.slots[device.name]:
                 state = self.scheduler.slots[slot.name]
@@ -300,9 +297,6 @@ class SchedulerModel(RuleBasedStateMachine):
             elif self.busy_slots():
                 slot = self.busy_slots()[0]
                 self.settle(self.end(slot), "ok")
-                if slot in self.gang_slots:
-                    self.gang_slots.discard(slot)
-                    self.scheduler.retired(slot)
             else:
                 break
             self.advance()

@@ -22,6 +22,10 @@ class Work:
     memory: int = 0
     #: A process of its own, before and after.
     isolate: bool = False
+    #: What its worker must hold open for it. A worker never holds two: loaders and drivers cache per process.
+    runtime: str = ""
+    #: The parameters that its session-wide fixtures are made with: who has the same ones can share them.
+    params: str = ""
     #: The work that must have ended well before this one can run (a task's preparation).
     after: int | None = None
 
@@ -107,8 +111,8 @@ class SlotState:
     handed: list[int] = field(default_factory=list)
     #: Who asked for what was revoked here.
     thief: str = ""
-    #: Of the work handed out last: what comes next fits best beside it.
-    last_module: str = ""
+    #: The work handed out last: what it leaves open suits its like best.
+    last: Work | None = None
     #: A worker may be alive there.
     warm: bool = False
     #: A revoke or retire is on its way; hand out nothing until it is answered.

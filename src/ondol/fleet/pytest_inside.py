@@ -11,6 +11,7 @@ import atexit
 import os
 import tempfile
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,42 @@ def reset_stop_flags(session: pytest.Session) -> None:
 
 
 def teardown_to(session: pytest.Session, item: pytest.Item | None, blamed: pytest.Item) -> pytest.TestReport | None:
-    """Tear down what `item` does not need; a report against `blamed` when that goes wrong."""
-    state = session._setupstate
-    call = CallInfo.from_call(lambda: state.teardown_exact(item), when="teardown", reraise=(pytest.exit.Exception,))
+    """Tear down what `item` does not need; a report against `blamed`, with what was printed, when that goes wrong."""
+
+    def tear_down() -> None:
+        manager = session.config.pluginmanager.get_plugin("capturemanager")
+        captured = manager.item_capture("teardown", blamed) if isinstance(manager, CaptureManager) else nullcontext()
+        with captured:
+            session._setupstate.teardown_exact(item)
+
+    call = CallInfo.from_call(tear_down, when="teardown", reraise=(pytest.exit.Exception,))
     if call.excinfo is None:
         return None
     report: pytest.TestReport = blamed.ihook.pytest_runtest_makereport(item=blamed, call=call)
     return report
+
+
+class Anything(pytest.Item):
+    """Stands for the item that may follow: torn down for it, everything but the last item itself stays open."""
+
+    def runtest(self) -> None:
+        raise AssertionError("nobody runs this")
+
+
+def sibling(session: pytest.Session, item: pytest.Item) -> pytest.Item:
+    """An item that needs all that `item` shares with others; a real one of its parent where there is one."""
+    place = session.items.index(item) if item in session.items else 0
+    near = session.items[max(0, place - 1) : place + 2]
+    real = [other for other in near if other is not item and other.parent is item.parent]
+    return real[0] if real else Anything.from_parent(item.parent or session, name="anything")
+
+
+def wide_params(item: pytest.Item) -> str:
+    """The parameters of its fixtures that outlive a module; pytest orders items by them, so that each is made once."""
+    spec = getattr(item, "callspec", None)
+    scopes = getattr(spec, "_arg2scope", {})
+    wide = [name for name, scope in scopes.items() if scope.value in {"session", "package"}]
+    return ",".join(f"{name}{spec.indices[name]}" for name in sorted(wide)) if spec is not None else ""
 
 
 def stack_fits(session: pytest.Session, item: pytest.Item | None) -> bool:

@@ -3,7 +3,10 @@
 Modules stay together for their fixtures; the longest go first; a slot with nothing left takes the tail of somebody
 else's list. Items that need several devices go before everything else and have their devices reserved while these
 drain, so that nothing can starve them, and one reservation is open at a time, so that two of them can never each hold
-what the other needs. With a single slot the order is the collected one, untouched.
+what the other needs. With a single slot the order is the collected one, runtime by runtime.
+
+What a worker has open (its runtime, session and module fixtures) stays open while anything that could still come to it
+may want it: it waits for a task of its runtime that is being prepared, and a gang keeps its worker for the next gang.
 
 Every work is at any time in exactly one place: `pool`, a slot's `todo`, a slot's `handed`, `again`, `gangs`, `cpu`,
 `limbo` (ended, its verdict not yet decided) or `done`. `tests/fleet/test_schedule_model.py` checks it.
@@ -41,11 +44,14 @@ def _most_together(devices: Iterable[Device]) -> int:
 
 @dataclass
 class Gang:
-    """A work that needs several devices, from reservation to release."""
+    """Several devices for works that need them at once, from reservation to release; one work at a time."""
 
     work: int
     devices: tuple[str, ...]
     running: bool = False
+    #: Its worker was asked to leave.
+    leaving: bool = False
+    last: Work | None = None
 
     @property
     def slot(self) -> str:
@@ -109,6 +115,12 @@ class Scheduler:
 
     def revoked(self, slot: str, works: Sequence[int]) -> None:
         """These had not started and are ours again: the answer to `Revoke`, or the end of a device."""
+        if slot not in self.slots:
+            gang = self.running.get(slot)
+            if gang and gang.running and gang.work in works:
+                gang.running = False
+                self.gangs.insert(0, gang.work)
+            return
         state = self.slots[slot]
         # What was given up in the meantime, because no worker could start there, has gone elsewhere.
         works = [w for w in works if w in state.handed]
@@ -129,8 +141,9 @@ class Scheduler:
         if slot in self.running:
             del self.running[slot]
             return
-        self.slots[slot].warm = False
-        self.slots[slot].waiting = False
+        state = self.slots[slot]
+        state.warm = state.waiting = False
+        state.last = None
 
     def device_lost(self, device: str) -> list[Action]:
         """Nothing runs there any more. What was running there ends by `ended`; what waited moves on."""
@@ -174,7 +187,7 @@ class Scheduler:
             if state.handed and not state.waiting:
                 state.waiting = True
                 actions.append(Revoke(state.slot.name))
-        return actions
+        return actions + [Revoke(g.slot) for g in self.running.values() if g.running and device in g.devices]
 
     def drop(self, work: int) -> bool:
         """Never run it (its preparation failed). False when it was not waiting any more."""
@@ -197,7 +210,7 @@ class Scheduler:
             if state.handed and not state.waiting:
                 state.waiting = True
                 actions.append(Revoke(state.slot.name))
-        return actions
+        return actions + [Revoke(gang.slot) for gang in self.running.values() if gang.running]
 
     # ------------------------------------------------------------------ what is left
 
@@ -209,9 +222,14 @@ class Scheduler:
             found.append(self.reserved.work)
         return sorted(found)
 
+    def slots_on(self, device: str) -> list[str]:
+        """Where workers may be that hold it."""
+        own = [state.slot.name for state in self._of_device(device)]
+        return own + [slot for slot, gang in self.running.items() if device in gang.devices]
+
     @property
     def busy(self) -> bool:
-        return bool(self.running) or any(s.handed or s.waiting for s in self.slots.values())
+        return any(g.running for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values())
 
     @property
     def finished(self) -> bool:
@@ -231,6 +249,8 @@ class Scheduler:
 
     def _pass(self) -> list[Action]:
         actions: list[Action] = self._strand()
+        for running in self.running.values():
+            actions += self._go_on(running)
         actions += self._advance_gang()
         for state in self.slots.values():
             if not state.slot.device:
@@ -273,9 +293,36 @@ class Scheduler:
         if warm:
             return [Retire(state.slot.name) for state in warm]
         self.reserved = None
-        gang.running = True
         self.running[gang.slot] = gang
-        return [Run(gang.slot, gang.work, gang.devices, fresh=True, last=True)]
+        return [self._hand_to_gang(gang, gang.work)]
+
+    def _go_on(self, gang: Gang) -> list[Action]:
+        """The next work for the same devices, in the same worker; without one they are given back."""
+        if gang.running or gang.leaving:
+            return []
+        fitting = self._fitting(gang)
+        work = self._pick(fitting, gang.last)
+        if work is not None:
+            self.gangs.remove(work)
+            return [self._hand_to_gang(gang, work)]
+        if any(self._unprepared(w) for w in fitting):
+            return []
+        gang.leaving = True
+        return [Retire(gang.slot)]
+
+    def _fitting(self, gang: Gang) -> list[int]:
+        if (self.lost | self.away).intersection(gang.devices):
+            return []
+        same_size = [w for w in self.gangs if self.works[w].devices == len(gang.devices)]
+        return [w for w in same_size if all(self._suits(w, device) for device in gang.devices)]
+
+    def _hand_to_gang(self, gang: Gang, work: int) -> Run:
+        need = self.works[work]
+        gang.work, gang.running, gang.last = work, True, None if need.isolate else need
+        fitting = self._fitting(gang)
+        hint = self._hint(need, self._pick(fitting, gang.last))
+        more = hint is None and self._wanted(need, fitting)
+        return Run(gang.slot, work, gang.devices, need.isolate or work in self.fresh, need.isolate, hint, more)
 
     def _reserve(self) -> Gang | None:
         taken = {name for gang in self.running.values() for name in gang.devices} | self.lost | self.away
@@ -345,57 +392,95 @@ class Scheduler:
     def _first_ready(self, state: SlotState) -> int | None:
         """The first of its list that may run now; waiting for memory is waiting in line."""
         device = state.slot.device
-        work = self._first_unblocked(state)
+        work = self._pick(state.todo, state.last, state)
         if work is None:
             return None
-        holder = self.memory_queue.get(device)
+        holder = self.slots.get(self.memory_queue.get(device, ""))
         # Somebody may have taken the work that the first in line waited with: then it waits for nothing.
-        if holder and self._first_unblocked(self.slots[holder]) is None:
+        if holder and self._pick(holder.todo, holder.last, holder) is None:
             del self.memory_queue[device]
         if self.memory_queue.setdefault(device, state.slot.name) != state.slot.name or not self._fits(work, device):
             return None
         del self.memory_queue[device]
         return work
 
-    def _first_unblocked(self, state: SlotState) -> int | None:
-        """Its list's order, unless the first must wait: then what shares the worker's module or runtime comes first."""
-        if state.todo and not self._blocked(state.todo[0], state):
-            return state.todo[0]
-        ready = [work for work in state.todo if not self._blocked(work, state)]
-        return min(ready, key=lambda w: self.works[w].module != state.last_module, default=None)
+    def _pick(self, works: Sequence[int], last: Work | None, state: SlotState | None = None) -> int | None:
+        """The list's order, unless the first must wait: then what can use most of what is open.
+
+        Nothing of another runtime while one of the open runtime waits: that would be closed, and opened again for it.
+        """
+
+        def alike(work: int) -> bool:
+            return last is None or self.works[work].runtime == last.runtime
+
+        if works and alike(works[0]) and not self._blocked(works[0], state):
+            return works[0]
+        mine = [work for work in works if alike(work)] or works
+        ready = [work for work in mine if not self._blocked(work, state)]
+        return min(ready, key=lambda w: self._strange(w, last), default=None)
+
+    def _strange(self, work: int, last: Work | None) -> tuple[bool, bool, bool]:
+        """What of that which `last` left open it has no use for: the runtime, session fixtures, module fixtures."""
+        need = self.works[work]
+        if last is None:
+            return True, True, True
+        return need.runtime != last.runtime, need.params != last.params, need.module != last.module
 
     def _hand(self, state: SlotState, work: int, fresh: bool | None = None) -> Run:
         need = self.works[work]
         is_fresh = need.isolate or work in self.fresh if fresh is None else fresh
         state.handed.append(work)
         state.warm = True
-        state.last_module = need.module
-        hint = None if need.isolate or not state.slot.device else self._hint(state)
-        more = hint is None and not need.isolate and self._more_may_come(state)
-        device = (state.slot.device,) if state.slot.device else ()
-        return Run(state.slot.name, work, device, is_fresh, need.isolate, hint, more)
-
-    def _hint(self, state: SlotState) -> int | None:
-        """What will most probably follow, so that the right fixtures stay alive."""
-        if not state.todo:
+        state.last = None if need.isolate else need
+        if not state.slot.device:
+            return Run(state.slot.name, work, (), is_fresh)
+        if not state.todo and not need.isolate:
             self._refill(state)
-        work = self._first_unblocked(state)
-        return None if work is None or self.works[work].isolate or work in self.fresh else work
+        hint = self._hint(need, self._pick(state.todo, state.last, state))
+        more = hint is None and self._more_may_come(state, need)
+        return Run(state.slot.name, work, (state.slot.device,), is_fresh, need.isolate, hint, more)
 
-    def _more_may_come(self, state: SlotState) -> bool:
-        others = (s for s in self._device_slots() if s is not state)
-        return bool(state.slot.device) and any(s.todo or len(s.handed) > 1 for s in others)
+    def _hint(self, need: Work, work: int | None) -> int | None:
+        """What will most probably follow in the same process, so that the right fixtures stay alive."""
+        return work if work is not None and self._wanted(need, [work]) else None
+
+    def _wanted(self, need: Work, works: Iterable[int]) -> bool:
+        """One of them could use what `need` leaves open."""
+        if need.isolate:
+            return False
+        return any(
+            self.works[w].runtime == need.runtime and not self.works[w].isolate and w not in self.fresh for w in works
+        )
+
+    def _more_may_come(self, state: SlotState, need: Work) -> bool:
+        """Taken from the pool, or stolen, or what waits for its preparation or its group in its own list."""
+        lines = [state.todo, *self.pool]
+        for other in self._device_slots():
+            lines += [other.todo, other.handed[1:]] if other is not state else []
+        return any(self._wanted(need, line) for line in lines)
 
     def _refill(self, state: SlotState) -> bool:
         """Take the next unit of the pool, or one repeated work."""
         device = state.slot.device
-        for unit in self.pool:
+
+        def last_choice(unit: list[int]) -> tuple[object, ...]:
+            return self._strange(unit[0], state.last), self._unprepared(unit[0]), self._open_elsewhere(unit[0])
+
+        for unit in sorted(self.pool, key=last_choice):
             if all(self._suits(work, device) for work in unit) and not self._group_elsewhere(unit[0], state):
                 self.pool.remove(unit)
                 state.todo = unit
                 return True
         # A fresh process ends the warm one, so what is repeated waits for a slot with nothing else to do.
         return not state.handed and self._take_again(state)
+
+    def _open_elsewhere(self, work: int) -> bool:
+        """Another slot has made what it needs: it will be made once less if that slot takes it."""
+        need = self.works[work]
+        if not (need.runtime or need.params):
+            return False
+        lasts = [s.last for s in self._device_slots() if s.last]
+        return any((last.runtime, last.params) == (need.runtime, need.params) for last in lasts)
 
     def _take_again(self, state: SlotState) -> bool:
         for work in self.again:
@@ -410,7 +495,9 @@ class Scheduler:
         device = thief.slot.device
         victims = [s for s in self._device_slots() if s is not thief and self._tail(s, device)]
         if victims:
-            victim = max(victims, key=lambda s: sum(self._cost(w) for w in s.todo))
+            # What the thief has open need not be opened once more.
+            fits = {s.slot.name: not any(self._strange(s.todo[-1], thief.last)[:2]) for s in victims}
+            victim = max(victims, key=lambda s: (fits[s.slot.name], sum(self._cost(w) for w in s.todo)))
             tail = self._tail(victim, device)
             gone = set(tail)
             victim.todo = [w for w in victim.todo if w not in gone]
@@ -471,17 +558,18 @@ class Scheduler:
 
     def _blocked(self, work: int, state: SlotState | None = None) -> bool:
         """Not yet: its preparation is not done, or its group runs elsewhere."""
+        return self._unprepared(work) or self._group_elsewhere(work, state)
+
+    def _unprepared(self, work: int) -> bool:
         after = self.works[work].after
-        if after is not None and after not in self.done:
-            return True
-        return self._group_elsewhere(work, state)
+        return after is not None and after not in self.done
 
     def _group_elsewhere(self, work: int, state: SlotState | None) -> bool:
         group = self.works[work].group
         if not group:
             return False
         handed = [w for s in self.slots.values() if s is not state for w in s.handed]
-        handed += [gang.work for gang in self.running.values()]
+        handed += [gang.work for gang in self.running.values() if gang.running]
         if self.reserved and self.reserved.work != work:
             handed.append(self.reserved.work)
         return any(self.works[w].group == group for w in handed if w != work)
@@ -506,9 +594,9 @@ class Scheduler:
 
 def _by_module(works: Sequence[Work]) -> list[list[int]]:
     """Units in order of first appearance; the works of one group are one unit wherever they were found."""
-    units: dict[tuple[str, str], list[int]] = {}
+    units: dict[tuple[str, ...], list[int]] = {}
     for work in works:
-        key = ("group", work.group) if work.group else ("module", work.module)
+        key = ("group", work.group) if work.group else ("module", work.runtime, work.params, work.module)
         units.setdefault(key, []).append(work.index)
     return list(units.values())
 
@@ -535,6 +623,9 @@ def build(
     )
     single = [w for w in works if w.devices == 1]
     if sum(1 for slot in slots if slot.device) == 1:
+        # Runtimes that took turns would be opened anew each time.
+        turns = list(dict.fromkeys(w.runtime for w in single))
+        single.sort(key=lambda w: turns.index(w.runtime))
         scheduler.pool = [[w.index for w in single]] if single else []
         return scheduler
     scheduler.pool = _by_module(single)

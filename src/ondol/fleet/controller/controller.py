@@ -473,8 +473,6 @@ class Controller:
 
     def _on_worker_ended(self, message: Message) -> None:
         self.journal.write({"e": "worker-ended", **_pick(message, "slot", "worker", "why", "abnormal", "ran")})
-        if message["slot"] in self.scheduler.running:
-            self.scheduler.retired(message["slot"])
         if message["abnormal"] and "after its last item" in message["why"]:
             self.deaths.append(f"worker {message['worker']}: {message['why']}")
 

@@ -61,9 +61,8 @@ class Losses:
             run.journal.write({"e": "quarantine", "device": device, "why": why, "items": run.ledger.witnesses(device)})
             run.show.note(f"device {device} is set aside: {why}")
             actions = run.scheduler.device_lost(device)
-            for state in run.scheduler.slots.values():
-                if state.slot.device == device and end_what_runs:
-                    run.link.send({"c": "lose", "slot": state.slot.name, "why": f"device set aside: {why}"})
+            for slot in run.scheduler.slots_on(device) if end_what_runs else []:
+                run.link.send({"c": "lose", "slot": slot, "why": f"device set aside: {why}"})
             run.act(actions)
 
     def on_start_failed(self, message: Message) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from ondol.errors import UsageError
+from ondol.fleet import pytest_inside
 from ondol.fleet.controller.controller import Planned
 from ondol.fleet.devices import parse_memory
 from ondol.fleet.model import Work
 
-_KNOWN = {"devices", "group", "timeout", "memory", "isolate"}
+_KNOWN = {"devices", "group", "timeout", "memory", "isolate", "runtime"}
 
 
 @dataclass
@@ -33,9 +34,8 @@ def make_plan(
         wishes = _wishes(item)
         needs_prepare = bool(getattr(item, "ondol_prepare", None))
         after = len(session.items) + index if needs_prepare else None
-        plan.items.append(
-            Planned(item.nodeid, _deadline(item, wishes, timeout, grace), str(getattr(item, "ondol_runtime", "")))
-        )
+        runtime = str(getattr(item, "ondol_runtime", "") or wishes.get("runtime", ""))
+        plan.items.append(Planned(item.nodeid, _deadline(item, wishes, timeout, grace), runtime))
         plan.works.append(
             Work(
                 index,
@@ -45,13 +45,24 @@ def make_plan(
                 group=str(wishes.get("group", "")) or _xdist_group(item),
                 memory=parse_memory(wishes.get("memory") or 0),
                 isolate=isolate or bool(wishes.get("isolate")),
+                runtime=runtime,
+                params=pytest_inside.wide_params(item),
                 after=after,
             )
         )
         if after is not None:
             plan.prepares[after] = index
+    plan.works = _parted(plan.works)
     plan.works += [Work(work, module="prepare", devices=0) for work in plan.prepares]
     return plan
+
+
+def _parted(works: list[Work]) -> list[Work]:
+    """Parameters that only one module knows part nobody: that module's own fixtures are better made once."""
+    modules: dict[str, set[str]] = {}
+    for work in works:
+        modules.setdefault(work.params, set()).add(work.module)
+    return [work if len(modules[work.params]) > 1 else replace(work, params="") for work in works]
 
 
 def _wishes(item: pytest.Item) -> dict[str, Any]:

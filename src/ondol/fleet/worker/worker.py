@@ -224,14 +224,7 @@ class Worker:
     def _follower(self, item: pytest.Item, message: Message) -> pytest.Item | None:
         if message.get("hint") is not None:
             return self.lookup(message["hint"], message["hint_nodeid"])
-        return self._neighbour(item) if message.get("more") else None
-
-    def _neighbour(self, item: pytest.Item) -> pytest.Item | None:
-        """Something may still be stolen for us, most likely of this module: keep alive what it would need."""
-        items = self.session.items
-        place = items.index(item) if item in items else 0
-        near = [items[n] for n in (place - 1, place + 1) if 0 <= n < len(items)]
-        return max(near, key=lambda other: other.parent is item.parent, default=None)
+        return pytest_inside.sibling(self.session, item) if message.get("more") else None
 
     def _leave_the_previous_for(self, item: pytest.Item | None) -> None:
         """The hint was wrong, or nothing follows: tear down what only the previous items needed."""
