@@ -45,6 +45,7 @@ PURE = [
     "doctor/commands.py",
     "fleet/model.py",
     "fleet/schedule.py",
+    "fleet/situation.py",
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",

@@ -80,12 +80,13 @@ def test_a_fixed_path_gives_a_wrong_verdict_or_goes_unnamed(told: Told) -> None:
     assert fixed["suspects"] in (["reduce"], ["square"]), "the one that was compiled last, and so ran second"
 
 
-def test_every_task_pays_for_a_process_and_a_compilation(told: Told) -> None:
-    """D01: twelve processes before, one per runtime after, for the same tasks."""
+def test_every_task_pays_for_a_process_and_an_opened_device(told: Told) -> None:
+    """D01: twelve processes before, one per runtime after, for the same tasks, of which none is compiled yet."""
     each, warm = told.before["process_each"], told.after["warm"]
     assert (each["passed"], each["processes"]) == (12, 12)
-    assert (warm["passed"], warm["compiled"]) == (12, 0)
-    assert warm["processes"] in (2, 3, 4), "a change of runtime, never a task, costs a process"
+    assert warm["passed"] == 12
+    assert warm["compiled"] >= 4, "it was cold"
+    assert (warm["opened"], warm["processes"]) == (2, 2)
 
 
 def test_the_script_says_so(told: Told) -> None:
@@ -121,7 +122,8 @@ def test_the_script_cannot_fail(told: Told, tmp_path: Path, monkeypatch: pytest.
         ("after.fixed_path.named", []),
         ("after.fixed_path.suspects", []),
         ("after.warm.processes", 12),
-        ("after.warm.compiled", 4),
+        ("after.warm.opened", 7),
+        ("after.warm.compiled", 0),
         ("after.warm.tasks", 0),
     ],
 )

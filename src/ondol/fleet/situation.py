@@ -1,0 +1,194 @@
+"""What the scheduler knows, and the questions that it answers itself from that. Pure; nothing here changes anything.
+
+Every work is at any time in exactly one place: `pool`, a slot's `todo`, a slot's `handed`, `again`, `gangs`, `cpu`,
+`limbo` (ended, its verdict not yet decided) or `done`. `tests/fleet/test_schedule_model.py` checks it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ondol.fleet.model import Device, SlotState, Work
+
+
+def most_together(devices: Iterable[Device]) -> int:
+    """How many of them one item could have at once."""
+    return max(Counter(device.node for device in devices).values(), default=0)
+
+
+@dataclass
+class Gang:
+    """Several devices for works that need them at once, from reservation to release; one work at a time."""
+
+    work: int
+    devices: tuple[str, ...]
+    running: bool = False
+    #: Its worker was asked to leave.
+    leaving: bool = False
+    last: Work | None = None
+
+    @property
+    def slot(self) -> str:
+        return "gang:" + "+".join(self.devices)
+
+
+@dataclass
+class Situation:
+    """All of it."""
+
+    works: dict[int, Work]
+    slots: dict[str, SlotState]
+    devices: dict[str, Device]
+    depth: int = 2
+    retries_first: bool = False
+    pool: list[list[int]] = field(default_factory=list)
+    again: list[int] = field(default_factory=list)
+    gangs: list[int] = field(default_factory=list)
+    cpu: list[int] = field(default_factory=list)
+    limbo: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    avoid: dict[int, frozenset[str]] = field(default_factory=dict)
+    fresh: set[int] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    #: Devices whose node does not answer now and may come back.
+    away: set[str] = field(default_factory=set)
+    #: More devices may come, so nothing is impossible yet.
+    expecting: bool = False
+    reserved: Gang | None = None
+    running: dict[str, Gang] = field(default_factory=dict)
+    #: Device → the slot that waits for its memory; nobody on that device overtakes it.
+    memory_queue: dict[str, str] = field(default_factory=dict)
+    stopping: bool = False
+
+    # ------------------------------------------------------------------ what is left
+
+    def waiting_works(self) -> list[int]:
+        """Everything that was never handed out."""
+        lists = [*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu]
+        found = [w for line in lists for w in line]
+        if self.reserved:
+            found.append(self.reserved.work)
+        return sorted(found)
+
+    def slots_on(self, device: str) -> list[str]:
+        """Where workers may be that hold it."""
+        own = [state.slot.name for state in self._of_device(device)]
+        return own + [slot for slot, gang in self.running.items() if device in gang.devices]
+
+    @property
+    def busy(self) -> bool:
+        return any(g.running for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values())
+
+    @property
+    def finished(self) -> bool:
+        return not self.busy and not self.limbo and (self.stopping or not self.waiting_works())
+
+    # ------------------------------------------------------------------ what is open, and who could use it
+
+    def _pick(self, works: Sequence[int], last: Work | None, state: SlotState | None = None) -> int | None:
+        """The list's order, unless the first must wait: then what can use most of what is open.
+
+        Nothing of another runtime while one of the open runtime waits: that would be closed, and opened again for it.
+        """
+
+        def alike(work: int) -> bool:
+            return last is None or self.works[work].runtime == last.runtime
+
+        if works and alike(works[0]) and not self._blocked(works[0], state):
+            return works[0]
+        mine = [work for work in works if alike(work)] or works
+        ready = [work for work in mine if not self._blocked(work, state)]
+        return min(ready, key=lambda w: self._strange(w, last), default=None)
+
+    def _strange(self, work: int, last: Work | None) -> tuple[bool, bool, bool]:
+        """What of that which `last` left open it has no use for: the runtime, session fixtures, module fixtures."""
+        need = self.works[work]
+        if last is None:
+            return True, True, True
+        return need.runtime != last.runtime, need.params != last.params, need.module != last.module
+
+    def _hint(self, need: Work, work: int | None) -> int | None:
+        """What will most probably follow in the same process, so that the right fixtures stay alive."""
+        return work if work is not None and self._wanted(need, [work]) else None
+
+    def _wanted(self, need: Work, works: Iterable[int]) -> bool:
+        """One of them could use what `need` leaves open."""
+        if need.isolate:
+            return False
+        return any(
+            self.works[w].runtime == need.runtime and not self.works[w].isolate and w not in self.fresh for w in works
+        )
+
+    def _more_may_come(self, state: SlotState, need: Work) -> bool:
+        """Taken from the pool, or stolen, or what waits for its preparation or its group in its own list."""
+        lines = [state.todo, *self.pool]
+        for other in self._device_slots():
+            lines += [other.todo, other.handed[1:]] if other is not state else []
+        return any(self._wanted(need, line) for line in lines)
+
+    def _open_elsewhere(self, work: int) -> bool:
+        """Another slot has made what it needs: it will be made once less if that slot takes it."""
+        need = self.works[work]
+        if not (need.runtime or need.params):
+            return False
+        lasts = [s.last for s in self._device_slots() if s.last]
+        return any((last.runtime, last.params) == (need.runtime, need.params) for last in lasts)
+
+    # ------------------------------------------------------------------ what may run where
+
+    def _blocked(self, work: int, state: SlotState | None = None) -> bool:
+        """Not yet: its preparation is not done, or its group runs elsewhere."""
+        return self._unprepared(work) or self._group_elsewhere(work, state)
+
+    def _unprepared(self, work: int) -> bool:
+        after = self.works[work].after
+        return after is not None and after not in self.done
+
+    def _group_elsewhere(self, work: int, state: SlotState | None) -> bool:
+        group = self.works[work].group
+        if not group:
+            return False
+        handed = [w for s in self.slots.values() if s is not state for w in s.handed]
+        handed += [gang.work for gang in self.running.values() if gang.running]
+        if self.reserved and self.reserved.work != work:
+            handed.append(self.reserved.work)
+        return any(self.works[w].group == group for w in handed if w != work)
+
+    def _held_by_gang(self, device: str) -> bool:
+        if self.reserved and device in self.reserved.devices:
+            return True
+        return any(device in gang.devices for gang in self.running.values())
+
+    def _suits(self, work: int, device: str) -> bool:
+        capacity = self.devices[device].memory
+        if capacity and self.works[work].memory > capacity:
+            return False
+        shunned = self.avoid.get(work, frozenset())
+        if device not in shunned:
+            return True
+        # A device that is away counts: it comes back or is lost, and until then it is worth waiting for.
+        others = most_together(d for n, d in self.devices.items() if n not in self.lost and n not in shunned)
+        return others < self.works[work].devices
+
+    def _shares_memory(self, device: str) -> bool:
+        return bool(self.devices[device].memory) and len(self._of_device(device)) > 1
+
+    def _fits(self, work: int, device: str) -> bool:
+        if not self._shares_memory(device):
+            return True
+        slots = self._of_device(device)
+        share = self.devices[device].memory // len(slots)
+        in_use = sum(self.works[w].memory or share for s in slots for w in s.handed)
+        return in_use + (self.works[work].memory or share) <= self.devices[device].memory
+
+    def _cost(self, work: int) -> float:
+        estimate = self.works[work].estimate
+        return 1.0 if estimate is None else estimate
+
+    def _device_slots(self) -> list[SlotState]:
+        return [s for s in self.slots.values() if s.slot.device]
+
+    def _of_device(self, device: str) -> list[SlotState]:
+        return [s for s in self.slots.values() if s.slot.device == device]
