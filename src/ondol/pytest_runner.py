@@ -17,6 +17,7 @@ from ondol.fleet.worker import spawned
 from ondol.jobs import run_beyond, run_session
 from ondol.report import run_github, run_record, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks
+from ondol.testing.facts import plugin as facts
 
 STATION = pytest.StashKey["node.Station | None"]()
 
@@ -37,6 +38,9 @@ def before_conftests(early_config: pytest.Config) -> None:
         if station is not None:
             station.fail(error)
         raise pytest.UsageError(str(error))
+    collecting = facts.begin(options.ondol_device_facts)
+    if collecting is not None:
+        early_config.pluginmanager.register(collecting, "ondol-device-facts")
     workers = len(fleet.devices) * max(1, options.ondol_workers_per_device)
     os.environ.update(devices.thread_caps(workers, os.environ))
 

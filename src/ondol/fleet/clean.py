@@ -6,26 +6,44 @@ Python threads, open device files, an initialised device runtime. The number of 
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 import threading
 
+import pytest
+
+#: Who touched a device while tests were collected, if that was noticed: `tests/conftest.py:12 (…)`.
+TOUCHED = pytest.StashKey[str]()
 DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
 
 
-def why_not_fork() -> str | None:
-    """None when clean; otherwise the first reason, in words."""
+def why_not_fork(toucher: str = "") -> str | None:
+    """None when clean; otherwise the first reason, in words, with the line that is to blame where it is known."""
+    reason = _reason()
+    if reason is None or not toucher:
+        return reason
+    return f"{reason}; touched by {toucher}: in a fixture instead, it would let workers start in milliseconds"
+
+
+def _reason() -> str | None:
     if sys.platform != "linux":
         return f"fork is not safe on {sys.platform}"
     threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
     if threads:
         return f"Python threads are running after collection: {', '.join(threads[:4])}"
-    if opened := _device_files():
+    if opened := open_devices():
         return f"a device is open after collection: {opened[0]}"
     return _runtime_initialised()
 
 
-def _device_files() -> list[str]:
+def device_nodes() -> list[str]:
+    """The device files of this machine: without any there is nothing to ask."""
+    return [path for prefix in DEVICE_FILES for path in glob.glob(prefix + "*")]
+
+
+def open_devices() -> list[str]:
+    """The device files that this process has open."""
     found = []
     for number in os.listdir("/proc/self/fd"):
         try:

@@ -118,6 +118,12 @@ OPTIONS: tuple[Option, ...] = (
         "how workers are made: auto, fork, spawn (default: auto)",
         {"choices": ["auto", "fork", "spawn"], "default": "auto"},
     ),
+    Option(
+        "device-facts",
+        "answer questions about devices from a helper process while tests are collected, so that workers can be "
+        "forked: auto (where there are devices), on, off (default: auto)",
+        {"choices": ["auto", "on", "off"], "default": "auto"},
+    ),
     Option("journal", "where the record of the run goes (default: a file named in the summary)", {"metavar": "FILE"}),
     Option("history", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
     Option(

@@ -132,7 +132,8 @@ class _Links:
         self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"), links)
         self._base = pytest_inside.base_temp(config)
         wish = option(config, "start")
-        self.why_not = clean.why_not_fork() if wish == "auto" else ("asked for" if wish == "spawn" else None)
+        toucher = config.stash.get(clean.TOUCHED, "")
+        self.why_not = clean.why_not_fork(toucher) if wish == "auto" else ("asked for" if wish == "spawn" else None)
 
     @property
     def mode(self) -> str:

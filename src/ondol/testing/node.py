@@ -140,7 +140,7 @@ class NodePlugin:
 
     def _why_not_fork(self) -> str | None:
         if self._wish == "auto":
-            return clean.why_not_fork()
+            return clean.why_not_fork(self._config.stash.get(clean.TOUCHED, ""))
         return "asked for" if self._wish == "spawn" else None
 
     # ------------------------------------------------------------------ becoming the agent

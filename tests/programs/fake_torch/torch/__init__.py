@@ -1,0 +1,22 @@
+"""A torch of one device, as far as device questions go. Whoever touches the device writes his pid into $TOUCHED, and
+cannot be forked afterwards: its children are refused, as CUDA refuses them.
+"""
+
+from torch import cuda
+
+
+class device:  # noqa: N801 - as torch calls it
+    def __init__(self, text):
+        self.text = text
+
+    def __str__(self):
+        return self.text
+
+
+device.__module__ = "torch"
+
+
+def ones(count, device="cpu"):
+    if str(device).startswith("cuda"):
+        cuda._lazy_init()
+    return [1.0] * count
