@@ -61,6 +61,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("store-timeout", "duration", 120.0, "give up on a slow store after this long, and run without it", "TIME"),
     Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS"),
     Option("trusted-jobs", "list", [], "jobs that may write `main`, where the CI system cannot tell", "NAMES"),
+    Option(
+        "sign-key", "text", "", "sign what is published with this key: fd:N, env:NAME, or (for close) a file", "KEY"
+    ),
     Option("retries", "count", 0, "run the command again, so often, if it failed of a fault in a cache", "N"),
     Option(
         "triton-autotune",
@@ -109,6 +112,7 @@ class Settings:
     store_timeout: float
     trust: list[int]
     trusted_jobs: list[str]
+    sign_key: str
     retries: int
     triton_autotune: bool
     tilelang_autotune: bool

@@ -7,6 +7,7 @@
     │   └── StoreFormat    there is one, of a format this version does not speak
     ├── PackError          bytes that claim to be a pack and are not a good one
     ├── EntryRefused       a tool's entry that must not travel, and why
+    ├── EntryUntrusted     a good entry that this reader must not use: not signed as asked for, or revoked
     ├── EntryUnfit         a good entry that was made from other things than are here
     └── RoomError          no private room could be opened
 
@@ -70,6 +71,10 @@ class PackError(OndolError):
 
 class EntryRefused(OndolError):
     """An entry in a tool's cache that must not be packed: incomplete, torn, path-bound elsewhere."""
+
+
+class EntryUntrusted(OndolError):
+    """A whole entry whose signer this reader does not trust, or that was revoked. A miss; it stays where it is."""
 
 
 class EntryUnfit(OndolError):

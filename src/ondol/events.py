@@ -30,12 +30,18 @@ class ToolReport(Record):
     #: Packs that were not what they claimed; each was a miss.
     bad_packs: int = 0
     bad_reasons: tuple[str, ...] = ()
+    #: why → count of packs that are whole and were passed over: not signed as the store demands, revoked.
+    untrusted: dict[str, int] = {}
+    #: Every pack that was filled: entry, owner, digest, signer, and whether it was used (None where nobody can tell).
+    packs: tuple[dict[str, Any], ...] = ()
     seconds_saved: float = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether there is anything to tell about it."""
-        return self.managed and bool(self.filled or self.new or self.refused or self.bad_packs or self.left_out)
+        return self.managed and bool(
+            self.filled or self.new or self.refused or self.bad_packs or self.untrusted or self.left_out
+        )
 
 
 class JobReport:

@@ -25,7 +25,7 @@ _EXAMPLES = """\
   ondol close --status $?                                   the room of $ONDOL_ROOM
   ondol close "$(cat room)" --status $? --json ondol.json
   ondol close "$room" --status ${{ job.status }}            a CI system's word: success, failure, cancelled"""
-_SETTINGS = ("publish", "keep-room", "strict", "require-warm", "store-timeout", "json", "quiet", "verbose")
+_SETTINGS = ("publish", "sign-key", "keep-room", "strict", "require-warm", "store-timeout", "json", "quiet", "verbose")
 
 
 def main(arguments: list[str]) -> int:

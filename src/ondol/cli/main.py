@@ -20,6 +20,7 @@ COMMANDS = {
     ),
     "explain": ("ondol.cli.explain", "name the fault behind a failed log, and its cure"),
     "store": ("ondol.cli.store", "make, look at, check and clean a store; adopt an existing cache"),
+    "key": ("ondol.cli.key", "keys that sign entries, and whose signatures count"),
     "tools": ("ondol.cli.tools", "which tools' caches Ondol understands, and where they are now"),
     "node": ("ondol.cli.node", "what an engine starts on a node; not for people"),
     "doctor": ("ondol.cli.doctor", "look for what will fail a job, down to the leaves; say how to mend it"),

@@ -86,6 +86,16 @@ def user_cache_dir() -> str:
     return os.path.join(home, ".cache") if _is_a_home(home) else f"/var/tmp/ondol-{os.geteuid()}"
 
 
+def user_config_dir() -> str:
+    """Where this user's settings live; one without a home has none, at a place that nobody can make."""
+    configured = os.environ.get("XDG_CONFIG_HOME", "")
+    if os.path.isabs(configured):
+        return configured
+    home = os.environ.get("HOME", "")
+    home = home if os.path.isabs(home) else _passwd_home()
+    return os.path.join(home, ".config") if os.path.isabs(home) else "/nonexistent"
+
+
 def _is_a_home(path: str) -> bool:
     return os.path.isabs(path) and path != "/" and os.path.isdir(path) and os.access(path, os.W_OK)
 

@@ -41,6 +41,11 @@ def start_time(pid: int) -> str:
     return words[19] if len(words) > 19 else ""
 
 
+def parent(pid: int) -> int:
+    """0 if there is no such process, or none above it."""
+    return int((_status(pid) or "00")[1])
+
+
 def _status(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third one on; empty if there is no such process."""
     # The second field is the program's name in parentheses and may hold anything, spaces and parentheses too.

@@ -41,6 +41,7 @@ def adopt(
     progress: Callable[[int, int], None],
     *,
     dry_run: bool,
+    sign: publish.Sign | None = None,
 ) -> Adopted:
     if not os.path.isdir(directory):
         raise UsageError(
@@ -60,7 +61,7 @@ def adopt(
     problems += _foreign(cache, found)
     if dry_run:
         return Adopted(publish.Outcome(), len(found), problems)
-    outcome = publish.publish(store, tool, cache, found, scope, provenance, progress, seconds=3600.0)
+    outcome = publish.publish(store, tool, cache, found, scope, provenance, progress, 3600.0, sign)
     problems += [_problem(cache, Refused(kind, place, why)) for kind, place, why in outcome.refused]
     return Adopted(outcome, len(found), problems)
 

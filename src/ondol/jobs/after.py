@@ -81,6 +81,8 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
     used = harvest.usage(cache, filled, keeps_atime=job.open_room().keeps_atime)
     new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
     new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
+    seen = {(entry.fingerprint, entry.key) for entry in used.used}
+    packs = [_pack(tool.name, entry, (entry[1:3] in seen) if used.known else None) for entry in filled]
     job.report.update(
         tool.name,
         used=len(used.used) if used.known else None,
@@ -89,6 +91,7 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
         new_titles=tuple(item.title for item in new.found) + tuple(item.title for item in used.remade),
         refused=dict(Counter(refusal.kind for refusal in new.refused)),
         seconds_saved=sum(entry.seconds for entry in used.used),
+        packs=tuple(packs),
     )
     if used.known and filled and not used.used and (new.found or used.remade):
         job.report.remarks.append(
@@ -96,6 +99,12 @@ def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
             f"{tool.name} or compiler version than the store's"
         )
     return new.found, used.used
+
+
+def _pack(tool: str, entry: Filled, used: bool | None) -> dict[str, Any]:
+    """For the audit after an incident: which job ran whose code."""
+    address = "/".join((entry.scope, tool, entry.fingerprint, entry.key))
+    return {"entry": address, "owner": entry.owner, "digest": entry.digest, "signer": entry.signer, "used": used}
 
 
 def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]]) -> None:
@@ -132,7 +141,7 @@ def _publish_in_child(
         found = new[row.name]
         if found:
             tool = registry.load(row)
-            outcome = publish.publish(store, tool, job.cache(row), found, scope, origin, report, seconds)
+            outcome = publish.publish(store, tool, job.cache(row), found, scope, origin, report, seconds, job.sign)
             answers[row.name] = tuple(outcome)
         if used[row.name]:
             store.note_use([fill.address_of(row.name, entry) for entry in used[row.name]])

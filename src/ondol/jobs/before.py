@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from functools import partial
 
+from ondol import words
 from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity
 from ondol.jobs.context import Context
@@ -207,13 +209,21 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
 
 
 def _take(
-    job: Context, name: str, filled: Any, bad: Any, stopped: str, unfit: Any, left_out: int, untuned: int
+    job: Context,
+    name: str,
+    filled: Any,
+    bad: Any,
+    stopped: str,
+    unfit: Any,
+    untrusted: Any,
+    left_out: int,
+    untuned: int,
 ) -> None:
     from ondol.room import fill
 
     if untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
         job.report.remarks.append(f"{name}: {_NOT_TUNED}")
-    result = fill.merge([(filled, bad, stopped, unfit)])
+    result = fill.merge([(filled, bad, stopped, unfit, untrusted)])
     job.filled[name] = result.filled
     job.report.update(
         name,
@@ -222,6 +232,7 @@ def _take(
         left_out=left_out,
         bad_packs=len(result.bad),
         bad_reasons=tuple(f"{bad.place}: {bad.why}" for bad in result.bad),
+        untrusted=dict(Counter(why for why, _ in result.untrusted)),
     )
     if result.bad:
         aside = sum(bad.set_aside for bad in result.bad)
@@ -229,6 +240,9 @@ def _take(
             f"{len(result.bad)} bad {name} pack(s) in {job.store_path} were not used, {aside} set aside; "
             f"first: {result.bad[0].why} (fix: ondol store verify --store {job.store_path})"
         )
+    for (why, fix), count in Counter(result.untrusted).items():
+        said = f"{words.plural(count, f'{name} pack')} in {job.store_path} passed over: {why} (fix: {fix})"
+        job.report.remarks.append(said) if why.startswith("revoked") else job.report.warn(said)
     if result.unfit:
         first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
         job.report.remarks.append(f"{name}: {first}")

@@ -57,6 +57,8 @@ class Context:
         self.cold: list[Row] = []
         #: Words that start the command, if it cannot simply be started (`host/fixed_place`).
         self.through: list[str] = []
+        #: Signs what is published, if there is a key.
+        self.sign: Callable[[bytes], bytes] | None = None
         self.filled: dict[str, list[Filled]] = {}
         #: False once the store has failed us: it is left alone for the rest of the job.
         self.store_works = True

@@ -11,7 +11,7 @@ from ondol.jobs.context import read_json
 from ondol.trust import ci, policy
 
 #: What the front itself does with them.
-_NOT_FOR_NODES = {"json", "quiet", "verbose", "strict", "trusted-jobs"}
+_NOT_FOR_NODES = {"json", "quiet", "verbose", "strict", "trusted-jobs", "sign-key"}
 #: Beside the settings: what the CI system says here.
 EVENT = "event"
 

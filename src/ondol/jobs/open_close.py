@@ -118,6 +118,7 @@ def close_room(path: str, status: str, given: Mapping[str, Any], env: Mapping[st
     report.room = room.path
     with signals_raise() as signals:
         try:
+            job.take_key(beside=False)
             final = job.close()
         except Interrupted as interruption:
             final = exitcodes.from_signal(interruption.number)

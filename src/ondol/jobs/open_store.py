@@ -9,22 +9,31 @@ from ondol.config import Settings
 from ondol.errors import StoreError, StoreMissing
 from ondol.host import identity
 from ondol.jobs.store_location import location
-from ondol.store import marker
+from ondol.store import marker, revocations
 from ondol.store.directory import DirectoryStore
 from ondol.trust import owners
 from ondol.trust.membership import is_member
+from ondol.trust.vetting import Vetting
 
 
 def open_store(settings: Settings, path: str = "") -> DirectoryStore:
     """Open the store; the user's own default store is made on first use. Raises `StoreError`."""
     where = path or location(settings)
     try:
-        return DirectoryStore(where, judge(settings.trust))
+        return _vetted(DirectoryStore(where, judge(settings.trust)), settings)
     except StoreMissing:
         if path or settings.store:
             raise
     _create_default(where)
-    return DirectoryStore(where, judge(settings.trust))
+    return _vetted(DirectoryStore(where, judge(settings.trust)), settings)
+
+
+def _vetted(store: DirectoryStore, settings: Settings) -> DirectoryStore:
+    """Every pack is asked for its signature and for revocations before it is used."""
+    reader, owner = _reader(settings.trust), store.marker.owner
+    revoked = revocations.read(store.root_fd(), store.where, {0, reader.uid, owner, *reader.listed})
+    store.vet = Vetting(store.where, store.marker, owners.believes(reader, owner), revoked)
+    return store
 
 
 def _create_default(where: str) -> None:
@@ -39,8 +48,11 @@ def _create_default(where: str) -> None:
 
 
 def judge(listed: list[int]) -> Callable[[marker.Marker], owners.Trusts]:
-    reader = owners.Reader(os.geteuid(), frozenset(listed), identity.overflow_uid())
-    return lambda found: _rule(reader, found.owner, found.writers)
+    return lambda found: _rule(_reader(listed), found.owner, found.writers)
+
+
+def _reader(listed: list[int]) -> owners.Reader:
+    return owners.Reader(os.geteuid(), frozenset(listed), identity.overflow_uid())
 
 
 def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> owners.Trusts:
@@ -48,8 +60,14 @@ def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> 
     return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited, marker.matches)
 
 
-def check_may_write(store: DirectoryStore, scope: str) -> None:
-    """Raise `StoreError` if the store gives this user other scopes than this one: nobody else would read it there."""
+def check_may_write(store: DirectoryStore, scope: str, *, signs: bool) -> None:
+    """Raise `StoreError` if no reader would use what this job publishes there."""
+    if store.marker.wants_signature(scope) and not signs:
+        raise StoreError(
+            f"the scope {scope} of {store.where} takes signed entries only",
+            because="this job has no key to sign with",
+            hint="--sign-key, or another --scope",
+        )
     me, writers = os.geteuid(), store.marker.writers
     others_read = _rule(owners.Reader(-1, (), None), 0, writers)
     if others_read(me) and not others_read(me, scope):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ondol import __version__
-from ondol.errors import EntryRefused, PackError, StoreError
+from ondol.errors import EntryRefused, EntryUntrusted, PackError, StoreError
 from ondol.host import bounded, identity
 from ondol.jobs.open_store import check_may_write
 from ondol.light import Any, Record
@@ -18,6 +18,8 @@ from ondol.store.directory import DirectoryStore
 from ondol.tools.api import CacheDir, Found, Tool
 from ondol.trust import ci
 
+#: (statement) → public key and signature
+Sign = Callable[[bytes], bytes]
 PIECE = 32
 _WORTH_FORKING = 64
 
@@ -50,9 +52,10 @@ def publish(
     provenance: dict[str, Any],
     progress: Callable[[int, int], None],
     seconds: float,
+    sign: Sign | None = None,
 ) -> Outcome:
     """Offer these entries to the store. Raises `StoreError` only if nothing at all could be offered."""
-    check_may_write(store, scope)
+    check_may_write(store, scope, signs=sign is not None)
     there: dict[tuple[str, str], list[Stored]] = {}
     for stored in store.index(tool.row.name, [scope]):
         there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
@@ -65,7 +68,7 @@ def publish(
     pieces = [missing[start : start + PIECE] for start in range(0, len(missing), PIECE)]
 
     def work(piece: list[Found]) -> Any:
-        return tuple(_publish_piece(store, tool, cache, piece, scope, provenance))
+        return tuple(_publish_piece(store, tool, cache, piece, scope, provenance, sign))
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(missing)), len(missing))
@@ -76,25 +79,35 @@ def publish(
 
 
 def _any_good(store: DirectoryStore, copies: Sequence[Stored]) -> bool:
-    """Whether one of these packs can be read: a bad one in a lane that we may not mend must not keep its key cold."""
+    """Whether one of these packs can be used: a bad one in a lane that we may not mend must not keep its key cold."""
     for stored in copies:
         try:
-            pack.inspect(store.fetch(stored), stored.address)
+            store.vet(stored, pack.inspect(store.fetch(stored), stored.address))
+        except EntryUntrusted:
+            if stored.owner == os.geteuid():
+                store.set_aside(stored)  # in our own lane it would stand where the new one belongs
         except (OSError, PackError):
             continue
-        return True
+        else:
+            return True
     return False
 
 
 def _publish_piece(
-    store: DirectoryStore, tool: Tool, cache: CacheDir, piece: list[Found], scope: str, provenance: dict[str, Any]
+    store: DirectoryStore,
+    tool: Tool,
+    cache: CacheDir,
+    piece: list[Found],
+    scope: str,
+    provenance: dict[str, Any],
+    sign: Sign | None,
 ) -> Outcome:
     packs = []
     refused: list[tuple[str, str, str]] = []
     for found in piece:
         try:
             entry = harvest.read_entry(tool, cache, found, scope, provenance)
-            packs.append((entry.address, pack.encode(entry)))
+            packs.append((entry.address, pack.encode(entry, sign)))
         except EntryRefused as error:
             refused.append((error.because or "torn", found.place, error.what))
         except PackError as error:

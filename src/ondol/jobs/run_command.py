@@ -77,12 +77,25 @@ class Job:
 
     def open(self) -> bool:
         """Everything before the command. False if it must not be started."""
+        if self.context.at is None:  # else somebody else's process runs it, and the key is asked for when we close
+            self.take_key(beside=True)
         self._guarded("running cold", lambda: before.prepare(self.context, self._tools, asked=self._asked))
         self._guarded("nothing new will be published", lambda: after.load(self.context))
+        if self.context.sign:
+            from ondol.jobs import signing
+
+            signing.seal()
         if self._settings.strict and self.report.warnings:
             self.report.remarks.append("--strict: the command was not started")
             return False
         return True
+
+    def take_key(self, *, beside: bool) -> None:
+        """The key to sign with, if one was named. `beside`: the command runs as our own user."""
+        if self._settings.sign_key:
+            from ondol.jobs import signing
+
+            self._guarded("nothing will be signed", lambda: signing.prepare(self.context, beside=beside))
 
     def close(self) -> int:
         """Everything after the command but leaving the room; returns the job's exit status."""

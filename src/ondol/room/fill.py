@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from ondol.errors import EntryRefused, EntryUnfit, PackError, StoreError
+from ondol.errors import EntryRefused, EntryUnfit, EntryUntrusted, PackError, StoreError
 from ondol.host import bounded, files
 from ondol.light import Any, Record
 from ondol.store import pack
@@ -37,6 +37,10 @@ class Filled(Record):
     raw_bytes: int
     #: The time that its witness was given, if one was: some linkers write a new file under the old inode.
     modified: int | None = None
+    #: Who vouches for it: the owner of its pack, the pack's digest, and the key that signed it, if one did.
+    owner: int = -1
+    digest: str = ""
+    signer: str = ""
 
     @classmethod
     def of(cls, fields: list[Any]) -> Filled:
@@ -70,6 +74,8 @@ class Result(Record):
     stopped: str
     #: Why entries that are in the store are not for this machine, one for each.
     unfit: list[str] = []
+    #: (why, what to type) for packs that are whole and must not be used.
+    untrusted: list[tuple[str, str]] = []
 
 
 def fill(
@@ -104,7 +110,7 @@ def fill(
 def plain(result: Result) -> Any:
     """For the pipe between processes, which carries plain tuples."""
     filled, bad = [tuple(item) for item in result.filled], [tuple(item) for item in result.bad]
-    return filled, bad, result.stopped, result.unfit
+    return filled, bad, result.stopped, result.unfit, result.untrusted
 
 
 def address_of(tool: str, entry: Filled) -> Address:
@@ -115,7 +121,8 @@ def merge(results: Sequence[Any]) -> Result:
     filled = [Filled(*item) for part in results for item in part[0]]
     bad = [Bad(*item) for part in results for item in part[1]]
     unfit = [why for part in results for why in part[3]]
-    return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit)
+    untrusted = [why for part in results for why in part[4]]
+    return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit, untrusted)
 
 
 def _fill_piece(
@@ -124,10 +131,11 @@ def _fill_piece(
     filled: list[Filled] = []
     bad: list[Bad] = []
     unfit: list[str] = []
+    untrusted: list[tuple[str, str]] = []
     stopped = ""
     for copies in piece:
         try:
-            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad)
+            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad, untrusted)
         except EntryUnfit as error:
             unfit.append(error.line())
             continue
@@ -136,11 +144,18 @@ def _fill_piece(
             break
         if done:
             filled.append(done)
-    return Result(filled, bad, stopped, unfit)
+    return Result(filled, bad, stopped, unfit, untrusted)
 
 
 def _fill_one(
-    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, seen_as: str, bad: list[Bad]
+    backend: Backend,
+    tool: Tool,
+    copies: list[Stored],
+    cache_dir: str,
+    stage: str,
+    seen_as: str,
+    bad: list[Bad],
+    untrusted: list[tuple[str, str]],
 ) -> Filled | None:
     """Try each copy until one is good. `OSError` from here on means the room, never the store.
 
@@ -149,18 +164,24 @@ def _fill_one(
     unfit: EntryUnfit | None = None
     for stored in copies:
         try:
-            data = backend.fetch(stored)
-            entry = pack.decode(data, stored.address)
+            opened = pack.open_pack(backend.fetch(stored), stored.address)
+            backend.vet(stored, opened.manifest)
+            entry = pack.entry_of(opened)
             contents = bind(tool, entry, seen_as)
         except (OSError, StoreError):
             continue  # gone or unreadable: a miss
         except EntryUnfit as error:
             unfit = unfit or error
             continue
+        except EntryUntrusted as error:
+            untrusted.append((error.what, error.hint))
+            continue
         except (PackError, EntryRefused) as error:
             bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
-        return unpack(tool, entry, contents, cache_dir, stage)
+        done = unpack(tool, entry, contents, cache_dir, stage)
+        manifest = opened.manifest
+        return done._replace(owner=stored.owner, digest=manifest.seal.digest.hex(), signer=manifest.signer)
     if unfit:
         raise unfit
     return None

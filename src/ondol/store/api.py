@@ -21,9 +21,9 @@ The words of the contract:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ondol.light import Protocol, Record
+from ondol.light import Any, Protocol, Record
 from ondol.store.entry import Address
 
 
@@ -69,6 +69,10 @@ class Backend(Protocol):
 
     def fetch(self, stored: Stored) -> bytes:
         """The bytes, as they are now; the caller verifies them. Raises `OSError` if they cannot be had."""
+
+    #: (stored, its manifest): raises `PackError` or `EntryUntrusted` if this reader must not use the pack, because of
+    #: signatures or revocations. A backend only keeps it for its callers.
+    vet: Callable[[Stored, Any], None]
 
     def publish(self, packs: Iterable[tuple[Address, bytes]]) -> list[Published]:
         """Make these packs visible to readers, each by one atomic act, durable when this returns.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ondol.errors import PackError
+from ondol.errors import EntryUntrusted, PackError
 from ondol.light import Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
@@ -12,7 +12,8 @@ from ondol.store.api import Backend, Stored
 
 class Finding(Record):
     stored: Stored
-    #: `corrupt`: the bytes are wrong. `unreadable`: they could not be had, which says nothing about them.
+    #: `corrupt`: the bytes are wrong. `unreadable`: they could not be had, which says nothing about them. `untrusted`:
+    #: whole, and not to be used: not signed as the store demands, or revoked.
     kind: str
     why: str
     set_aside: bool
@@ -42,7 +43,9 @@ def verify(backend: Backend, progress: Callable[[int, int], None], *, keep: bool
 
 def _check(backend: Backend, stored: Stored, keep: bool) -> Finding | None:
     try:
-        pack.check_files(backend.fetch(stored), stored.address)
+        backend.vet(stored, pack.check_files(backend.fetch(stored), stored.address))
+    except EntryUntrusted as error:
+        return Finding(stored, "untrusted", error.what, False)
     except PackError as error:
         return Finding(stored, "corrupt", error.line(), not keep and backend.set_aside(stored))
     except FileNotFoundError:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ondol.errors import PackError, StoreError, StoreMissing
 from ondol.host import files
+from ondol.light import Any
 from ondol.store import lane as lanes_of
 from ondol.store import marker, usage
 from ondol.store.api import Published, Stored
@@ -45,6 +46,7 @@ class DirectoryStore:
             files.close_quietly(self._root)
             raise
         self._trusts = judge(self.marker)
+        self.vet: Callable[[Stored, Any], None] = lambda _stored, _manifest: None
 
     # -- reading ------------------------------------------------------------------------------------------------
 

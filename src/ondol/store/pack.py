@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from hashlib import sha256
 
 from ondol.errors import PackError
@@ -37,6 +38,25 @@ _LEVEL = 3
 _MAX_WINDOW = 1 << 27
 _HEAD = struct.Struct("<8sIIQQ")
 _TAIL = struct.Struct("<32sI")
+#: Kind 1: an Ed25519 public key and its signature of the pack's `statement`.
+_SIGNATURE = struct.Struct("<B32s64s")
+_ED25519 = 1
+_STATEMENT = b"ondol entry 1"
+
+
+def key_name(public: bytes) -> str:
+    """How a key is called in messages and in revocations."""
+    return sha256(public).hexdigest()[:16]
+
+
+class Seal(Record):
+    """What holds a pack together: the digest of all before it, how long that is, and who signed it."""
+
+    digest: bytes
+    size: int
+    #: The signer's public key; empty in an unsigned pack.
+    public: bytes = b""
+    signature: bytes = b""
 
 
 class Manifest(Record):
@@ -48,10 +68,32 @@ class Manifest(Record):
     provenance: dict[str, Any]
     #: (name, size, executable, sha256) of each file.
     files: tuple[tuple[str, int, bool, str], ...]
+    seal: Seal
+
+    @property
+    def signer(self) -> str:
+        """The name of the key that signed it; empty in an unsigned pack."""
+        return key_name(self.seal.public) if self.seal.public else ""
 
 
-def encode(entry: Entry) -> bytes:
-    """The pack of an entry. Raises `PackError` for an entry that no reader would accept."""
+class Opened(Record):
+    """A pack whose digest and manifest are good; its contents are not unpacked yet."""
+
+    manifest: Manifest
+    contents: memoryview
+
+
+def statement(address: Address, digest: bytes, size: int) -> bytes:
+    """What a signature says. Every part with its length before it: no two entries can make one statement."""
+    parts = (_STATEMENT, *(word.encode() for word in address), digest, size.to_bytes(8, "little"))
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def encode(entry: Entry, sign: Callable[[bytes], bytes] | None = None) -> bytes:
+    """The pack of an entry. Raises `PackError` for an entry that no reader would accept.
+
+    `sign`: makes public key and signature of a statement.
+    """
     check_address(entry.address)
     total = check_table([check_name(file.name) for file in entry.files], [len(file.data) for file in entry.files])
     manifest = _manifest_bytes(entry)
@@ -63,7 +105,9 @@ def encode(entry: Entry) -> bytes:
         raise PackError("the entry compresses suspiciously well", because=f"{total} bytes to {len(contents)}")
     head = _HEAD.pack(MAGIC, FORMAT, 0, len(manifest), len(contents))
     body = head + manifest + contents
-    return body + _TAIL.pack(sha256(body).digest(), 0)
+    digest = sha256(body).digest()
+    block = bytes([_ED25519]) + sign(statement(entry.address, digest, len(body))) if sign else b""
+    return body + _TAIL.pack(digest, len(block)) + block
 
 
 def _manifest_bytes(entry: Entry) -> bytes:
@@ -82,8 +126,12 @@ def _manifest_bytes(entry: Entry) -> bytes:
 
 def decode(data: bytes, expected: Address | None = None) -> Entry:
     """The verified entry in these bytes. `expected` is where they were found: a good pack in a wrong place is bad."""
-    manifest, contents = _open(data, expected)
-    raw = _decompress(contents, sum(size for _, size, _, _ in manifest.files))
+    return entry_of(open_pack(data, expected))
+
+
+def entry_of(opened: Opened) -> Entry:
+    manifest = opened.manifest
+    raw = _decompress(opened.contents, sum(size for _, size, _, _ in manifest.files))
     files: list[File] = []
     start = 0
     for name, size, executable, _ in manifest.files:
@@ -94,19 +142,21 @@ def decode(data: bytes, expected: Address | None = None) -> Entry:
 
 def inspect(data: bytes, expected: Address | None = None) -> Manifest:
     """The verified table of contents, for people and for `verify`."""
-    return _open(data, expected)[0]
+    return open_pack(data, expected).manifest
 
 
 def check_files(data: bytes, expected: Address | None = None) -> Manifest:
     """`decode`, and each file against its own digest too: what `ondol store verify` does."""
-    manifest = inspect(data, expected)
-    for file, (_, _, _, digest) in zip(decode(data, expected).files, manifest.files, strict=True):
+    opened = open_pack(data, expected)
+    manifest = opened.manifest
+    for file, (_, _, _, digest) in zip(entry_of(opened).files, manifest.files, strict=True):
         if sha256(file.data).hexdigest() != digest:
             raise PackError(f"file {file.name!r} does not match its digest in the manifest")
     return manifest
 
 
-def _open(data: bytes, expected: Address | None) -> tuple[Manifest, memoryview]:
+def open_pack(data: bytes, expected: Address | None) -> Opened:
+    """Everything but unpacking. Whether the signature is a good one, and whose, is not asked here."""
     view = memoryview(data)
     if len(view) < _HEAD.size + _TAIL.size:
         raise PackError("torn pack", because=f"only {len(view)} bytes")
@@ -125,13 +175,24 @@ def _open(data: bytes, expected: Address | None) -> tuple[Manifest, memoryview]:
         raise PackError("pack of the wrong length", because=f"{len(view)} bytes")
     if sha256(view[:end]).digest() != digest:
         raise PackError("corrupt pack", because="its contents do not match its digest")
-    manifest = _parse_manifest(bytes(view[_HEAD.size : _HEAD.size + manifest_size]))
+    seal = Seal(digest, end, *_parse_signature(bytes(view[end + _TAIL.size :])))
+    manifest = _parse_manifest(bytes(view[_HEAD.size : _HEAD.size + manifest_size]), seal)
     if expected is not None and manifest.address != expected:
         raise PackError("pack in the wrong place", because=f"it says {'/'.join(manifest.address)}")
-    return manifest, view[_HEAD.size + manifest_size : end]
+    return Opened(manifest, view[_HEAD.size + manifest_size : end])
 
 
-def _parse_manifest(data: bytes) -> Manifest:
+def _parse_signature(block: bytes) -> tuple[bytes, bytes]:
+    if not block:
+        return b"", b""
+    # Anything else was neither made by us nor looked at by anybody: bytes in which to hide something.
+    if len(block) != _SIGNATURE.size or block[0] != _ED25519:
+        raise PackError("pack with an unreadable signature", because=f"{len(block)} bytes of kind {block[0]}")
+    _, public, signature = _SIGNATURE.unpack(block)
+    return public, signature
+
+
+def _parse_manifest(data: bytes, seal: Seal) -> Manifest:
     try:
         fields = json.loads(data)
         address = check_address(Address(fields["scope"], fields["tool"], fields["fingerprint"], fields["key"]))
@@ -142,7 +203,7 @@ def _parse_manifest(data: bytes) -> Manifest:
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise PackError("pack with an unreadable manifest", because=f"{type(error).__name__}: {error}")
     check_table([row[0] for row in rows], [row[1] for row in rows])
-    return Manifest(address, title, seconds, provenance, tuple(rows))
+    return Manifest(address, title, seconds, provenance, tuple(rows), seal)
 
 
 def _parse_row(row: Any) -> tuple[str, int, bool, str]:

@@ -9,6 +9,8 @@ from ondol.errors import UsageError
 SUBCOMMANDS = {
     "init": "make a store, and say who may publish for everybody",
     "writers": "who may publish for everybody, and in which scopes",
+    "require-signature": "let readers use only signed entries in some scopes",
+    "revoke": "take entries back: by run, commit, owner, scope, key or name",
     "ls": "list the entries",
     "show": "one entry: its files, where it came from, what it saves",
     "verify": "check every byte of every pack, set the bad ones aside",

@@ -10,7 +10,7 @@ from ondol.cli.store import parser
 from ondol.config import Settings
 from ondol.errors import OndolError, UsageError
 from ondol.host import identity
-from ondol.jobs import adopt, publish
+from ondol.jobs import adopt, publish, signing
 from ondol.jobs.context import read_json
 from ondol.jobs.open_store import open_store
 from ondol.report.progress import Bar
@@ -27,7 +27,7 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("adopt", _DESCRIPTION, _EXAMPLES, settings=("store", "trust", "scope"))
+    made = parser("adopt", _DESCRIPTION, _EXAMPLES, settings=("store", "trust", "scope", "sign-key"))
     made.add_argument("directory", metavar="DIR")
     made.add_argument("--tool", metavar="NAME", default="triton", help="whose cache it is (default: triton)")
     made.add_argument("--dry-run", action="store_true", help="look, and publish nothing")
@@ -48,6 +48,7 @@ def main(arguments: list[str]) -> int:
             origin,
             lambda done, total: bar("adopting", done, total),
             dry_run=parsed.dry_run,
+            sign=signing.signer(settings.sign_key, {}, beside=False) if settings.sign_key else None,
         )
     if parsed.as_json:
         _print_json(result)

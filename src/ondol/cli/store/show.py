@@ -5,7 +5,7 @@ from __future__ import annotations
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
-from ondol.errors import PackError, StoreError
+from ondol.errors import EntryUntrusted, PackError, StoreError
 from ondol.jobs.open_store import open_store
 from ondol.light import Any
 from ondol.report import table
@@ -47,6 +47,11 @@ def _facts(store: DirectoryStore, stored: Stored) -> dict[str, Any]:
         manifest = pack.inspect(store.fetch(stored), stored.address)
     except (PackError, OSError) as error:
         return {**facts, "problem": str(error)}
+    try:
+        store.vet(stored, manifest)
+    except (PackError, EntryUntrusted) as error:
+        facts |= {"trusted": False, "problem": str(error)}
+    facts |= {"signer": manifest.signer, "digest": manifest.seal.digest.hex()}
     table_of_files = [{"name": n, "size": s, "executable": x, "sha256": d} for n, s, x, d in manifest.files]
     facts |= {"title": manifest.title, "seconds": manifest.seconds, "provenance": manifest.provenance}
     return {**facts, "files": table_of_files}
@@ -63,7 +68,7 @@ def _date(value: object) -> str:
 
 
 def _print(facts: dict[str, Any]) -> None:
-    for name in ("key", "tool", "title", "scope", "fingerprint", "owner", "trusted", "problem"):
+    for name in ("key", "tool", "title", "scope", "fingerprint", "owner", "trusted", "problem", "signer", "digest"):
         if name in facts:
             output.say(f"{name.ljust(12)} {facts[name]}")
     if "files" not in facts:

@@ -1,0 +1,45 @@
+"""The key that a job signs with: taken before the command starts, kept where the command cannot look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ondol.errors import OndolError
+from ondol.jobs.context import Context
+
+Sign = Callable[[bytes], bytes]
+
+
+def signer(source: str, env: dict[str, str], *, beside: bool) -> Sign:
+    """What signs with this key. Raises `OndolError`."""
+    # Only now: a job without a key feels none of this.
+    from ondol.host import secret
+    from ondol.trust import signatures
+
+    try:
+        return signatures.signer(secret.take(source, env, beside=beside)).sign
+    except ValueError as error:
+        raise OndolError(f"--sign-key {source} is no key", because=str(error), hint="ondol key new")
+    except OndolError as error:
+        raise OndolError(f"--sign-key {source}: {error.what}", because=error.because, hint=error.hint)
+
+
+def prepare(job: Context, *, beside: bool) -> None:
+    """`beside`: the command runs as our own user, and if it could get the key, nothing is signed."""
+    try:
+        job.sign = signer(job.settings.sign_key, job.env, beside=beside)
+    except OndolError as error:
+        job.report.warn(f"nothing will be signed: {error.line()}")
+
+
+def seal() -> None:
+    """Import the last of what publishing needs; from now on nothing that the command could write is imported."""
+    import fnmatch  # noqa: F401
+    import subprocess  # noqa: F401
+    import threading  # noqa: F401
+    import traceback  # noqa: F401
+
+    from ondol.host import secret
+    from ondol.trust import keys  # noqa: F401
+
+    secret.import_no_more()

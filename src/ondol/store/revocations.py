@@ -1,0 +1,139 @@
+"""What a store's owner has taken back: one small file each, in `<store>/revoked`. Created whole, never changed.
+
+    {"format": 1, "kind": "run", "value": "1234", "before": null, "why": "…", "time": 1763240000}
+
+Counts if the file and its directory belong to root, the store's owner or the reader, and nobody else can write them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterable
+
+from ondol.errors import StoreError
+from ondol.host import files
+from ondol.light import Any, Record
+from ondol.store.api import Stored
+from ondol.store.marker import matches
+
+FOLDER = "revoked"
+#: `run` and `commit` are what the maker said of itself; the others are evidence.
+KINDS = ("run", "commit", "owner", "scope", "key", "entry")
+_FORMAT = 1
+_MAX_BYTES = 4096
+
+
+class Revocation(Record):
+    kind: str
+    value: str
+    #: Only what was published before this; by the clock, and the word, of whoever published it.
+    before: float | None = None
+    why: str = ""
+    time: float = 0.0
+    name: str = ""
+
+    def __str__(self) -> str:
+        when = "" if self.before is None else f", published before {int(self.before)}"
+        return f"{self.kind} {self.value}{when}" + (f" ({self.why})" if self.why else "")
+
+
+def read(root: int, where: str, believed: Collection[int]) -> tuple[Revocation, ...]:
+    """All that count here. Raises `StoreError` if that cannot be told: then nothing of the store may be used."""
+    try:
+        folder = files.open_dir(FOLDER, root)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise _unreadable(where, FOLDER, error.strerror or str(error))
+    try:
+        if not _counts(os.fstat(folder), believed):
+            return ()
+        return tuple(filter(None, (_read_one(folder, name, where, believed) for name in files.list_names(folder))))
+    except OSError as error:
+        raise _unreadable(where, FOLDER, error.strerror or str(error))
+    finally:
+        os.close(folder)
+
+
+def _read_one(folder: int, name: str, where: str, believed: Collection[int]) -> Revocation | None:
+    if name.startswith("."):
+        return None  # half-written, or of a writer that died
+    import json
+
+    try:
+        data, status = files.read_regular(name, _MAX_BYTES, dir_fd=folder)
+        fields: dict[str, Any] = json.loads(data)
+        before, kind = fields["before"], str(fields["kind"])
+        if fields["format"] != _FORMAT or kind not in KINDS:
+            raise ValueError("of a kind that this version does not know")
+        when = None if before is None else float(before)
+        found = Revocation(kind, str(fields["value"]), when, str(fields["why"]), float(fields["time"]), name)
+        return found if _counts(status, believed) else None
+    except FileNotFoundError:
+        return None  # undone at this moment
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _unreadable(where, f"{FOLDER}/{name}", str(error))
+
+
+def _counts(status: os.stat_result, believed: Collection[int]) -> bool:
+    return status.st_uid in believed and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _unreadable(where: str, name: str, because: str) -> StoreError:
+    what = f"what was revoked in the store at {where} cannot be told"
+    return StoreError(what, because=f"{name}: {because}", hint=f"mend or remove {where}/{name}, as its owner")
+
+
+def add(root: int, revocation: Revocation) -> str:
+    """Make it count for every reader from now on; returns its name. Raises `OSError`."""
+    import json
+
+    folder = files.make_dir(FOLDER, 0o755, dir_fd=root)
+    name = files.random_name()[:12]
+    try:
+        fields = {"format": _FORMAT, **revocation._asdict()}
+        fields.pop("name")
+        files.write_new(f".{name}", json.dumps(fields).encode() + b"\n", 0o644, dir_fd=folder, sync=True)
+        if not files.link_new(f".{name}", folder, name, folder):
+            raise FileExistsError(name)
+    finally:
+        files.unlink_quietly(f".{name}", dir_fd=folder)
+        files.fsync_dir(folder)
+        os.close(folder)
+    files.fsync_dir(root)
+    return name
+
+
+def undo(root: int, name: str) -> None:
+    """Raises `OSError`."""
+    if "/" in name:
+        raise FileNotFoundError(2, os.strerror(2), name)
+    folder = files.open_dir(FOLDER, root)
+    try:
+        os.unlink(name, dir_fd=folder)
+        files.fsync_dir(folder)
+    finally:
+        os.close(folder)
+
+
+def reason(records: Iterable[Revocation], stored: Stored, manifest: Any) -> str:
+    """Which of these takes this entry back; empty if none does."""
+    for record in records:
+        if (record.before is None or stored.published < record.before) and _names(record, stored, manifest):
+            return str(record)
+    return ""
+
+
+def _names(record: Revocation, stored: Stored, manifest: Any) -> bool:
+    kind, value = record.kind, record.value
+    if kind == "owner":
+        return str(stored.owner) == value
+    if kind == "scope":
+        return matches(stored.address.scope, value)
+    if kind == "entry":
+        return value in (stored.address.key, "/".join(stored.address))
+    if kind == "key":
+        return bool(manifest.seal.public) and manifest.signer == value
+    said = str(manifest.provenance.get(kind, ""))
+    return said == value or (kind == "commit" and len(value) >= 7 and said.startswith(value))

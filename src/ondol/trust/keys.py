@@ -1,0 +1,112 @@
+"""Whose signatures count, and where: the user's keys, the site's, and those of a store that is believed.
+
+~/.config/ondol/keys/<name>.pub      ed25519:<base64> main,pr-* a comment
+~/.config/ondol/keys/<name>.revoked  anything: this key never counts, whoever names it
+/etc/ondol/keys/…                    the same, for everybody on the machine
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ondol.errors import OndolError
+from ondol.host import files, identity
+from ondol.light import Record
+from ondol.store.marker import Key, is_pattern, matches
+from ondol.store.pack import key_name
+from ondol.trust import signatures
+
+SITE = "/etc/ondol/keys"
+_MAX_BYTES = 4096
+_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Trusted(Record):
+    key: Key
+    #: The file or the store that names it.
+    where: str
+    revoked: bool = False
+
+
+class Keyring(Record):
+    trusted: tuple[Trusted, ...]
+    #: Names of keys that never count.
+    revoked: frozenset[str]
+
+    def counts(self, public: bytes, scope: str) -> bool:
+        shown = signatures.show(public)
+        named = any(item.key.public == shown and _covers(item.key, scope) for item in self.trusted)
+        return named and key_name(public) not in self.revoked
+
+
+def _covers(key: Key, scope: str) -> bool:
+    return any(matches(scope, pattern) for pattern in key.scopes)
+
+
+def parse(line: str) -> Key:
+    """`ed25519:<base64> [SCOPES] [a comment]`. Raises `ValueError`."""
+    words = line.split(None, 2)
+    signatures.decode(words[0] if words else "", signatures.PUBLIC)
+    scopes = tuple((words[1] if len(words) > 1 else "*").split(","))
+    if not all(map(is_pattern, scopes)):
+        raise ValueError(f"{','.join(scopes)} are no scopes, such as main,pr-*")
+    return Key(words[0], scopes, words[2].strip() if len(words) > 2 else "")
+
+
+def line_of(key: Key) -> str:
+    return f"{key.public} {','.join(key.scopes)} {key.comment}".strip()
+
+
+def name_of(key: Key) -> str:
+    return key_name(signatures.decode(key.public, signatures.PUBLIC))
+
+
+def user_folder() -> str:
+    return os.path.join(identity.user_config_dir(), "ondol", "keys")
+
+
+def load(of_store: tuple[Key, ...] = (), where: str = "") -> Keyring:
+    """All keys that count here. `of_store`: those of a marker that is believed."""
+    trusted = [Trusted(key, where) for key in of_store]
+    revoked: set[str] = set()
+    for folder in (user_folder(), SITE):
+        for name, data in _read(folder):
+            if name.endswith(".revoked"):
+                revoked.add(name.removesuffix(".revoked"))
+                continue
+            try:
+                trusted.append(Trusted(parse(data.decode("utf-8", "replace")), f"{folder}/{name}"))
+            except ValueError:
+                continue  # `ondol key list` says so; a key that cannot be read counts for nothing
+    return Keyring(tuple(item._replace(revoked=name_of(item.key) in revoked) for item in trusted), frozenset(revoked))
+
+
+def _read(folder: str) -> list[tuple[str, bytes]]:
+    """The key files of a directory, if it and they are ours or root's and nobody else can write them."""
+    try:
+        here = files.open_dir(folder)
+    except OSError:
+        return []
+    found = []
+    try:
+        _check(folder, os.fstat(here))
+        for name in files.list_names(here):
+            if name.endswith((".pub", ".revoked")):
+                data, status = files.read_regular(name, _MAX_BYTES, dir_fd=here)
+                _check(f"{folder}/{name}", status)
+                found.append((name, data))
+    except OSError as error:
+        raise OndolError(f"the keys in {folder} cannot be read", because=error.strerror or str(error))
+    finally:
+        os.close(here)
+    return found
+
+
+def _check(path: str, status: os.stat_result) -> None:
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_CAN_WRITE:
+        raise OndolError(
+            f"{path} is not believed",
+            because=f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}",
+            hint=f"chown and chmod go-w {path}",
+        )
