@@ -67,7 +67,7 @@ def take_over(config: pytest.Config) -> None:
     if station is not None:
         node.stay_out_of_the_way(config, station.start.node)
         config.pluginmanager.register(fixtures, "ondol-fixtures")
-        config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
+        config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
         config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
         fleet = run_session.choose_fleet(config, spec)
         config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
@@ -77,7 +77,7 @@ def take_over(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         raise pytest.UsageError("-n (pytest-xdist) and --ondol-devices both want to run the tests: choose one")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
-    config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
+    config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
     config.pluginmanager.register(Runner(config, spec), "ondol-runner")
 

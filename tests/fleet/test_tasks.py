@@ -219,6 +219,10 @@ def test_commands_have_deadlines_outcomes_and_output(suite) -> None:
     [
         ("[[task]]\ncommand = ['true']\n", "has no name"),
         ("[[task]]\nname = 'x'\n", "names no command and no runtime"),
+        ("[[tasks]]\nname = 'x'\n", "there is no table 'tasks' in a task file; did you mean 'task'?"),
+        ("[[task]]\nname = 'x'\ncommand = ['true']\n" * 2, "two tasks are called 'x'"),
+        ("[[task]]\nname = 'x'\ncommand = ['true']\ndirectory = 'gone'\n", "there is no directory 'gone'"),
+        ("discover = 'nowhere:find'\n", "discover: cannot load 'nowhere:find'"),
         ("[runtime.r]\nclass = 'nowhere:R'\n", "cannot load 'nowhere:R'"),
         ("this is not toml", "broken.ondol.toml"),
     ],
@@ -228,3 +232,92 @@ def test_a_file_that_makes_no_sense_is_a_collection_error(suite, body, complaint
     result = suite.pytest()
     assert result.status == 2
     assert complaint in result.output
+
+
+CASES = """
+    import pathlib
+    def find(directory):
+        for case in (directory / "cases").iterdir():
+            yield {"name": case.name, "directory": f"cases/{case.name}", "runtime": (case / "runtime").read_text()}
+    def fails(directory):
+        yield {"name": "one", "command": ["true"]}
+        raise LookupError("no platform a2a3 here")
+    def nonsense(directory):
+        return ["paged_attention"]
+    class Runtime:
+        def run(self, task):
+            assert (task.directory / "runtime").exists()
+"""
+RUNTIMES = '[runtime.graph]\nclass = "rt:Runtime"\n[runtime.tensormap]\nclass = "rt:Runtime"\n'
+
+
+@pytest.fixture
+def cases(suite):  # type: ignore[no-untyped-def]
+    """Directories of cases, as seed 003 has them, made in an order that is not that of their names."""
+    suite.write(rt=CASES)
+    for name, runtime in {"vector": "tensormap", "bgemm": "graph", "matmul": "graph", "alltoall": "tensormap"}.items():
+        (suite.path / "cases" / name).mkdir(parents=True)
+        (suite.path / "cases" / name / "runtime").write_text(runtime)
+    task_file(suite, "batch", 'discover = "rt:find"\n' + RUNTIMES)
+    return suite
+
+
+def test_directories_of_cases_are_tasks_with_stable_ids(cases) -> None:
+    result = cases.pytest(devices="sim:1")
+    assert short(result) == dict.fromkeys(("alltoall", "vector", "bgemm", "matmul"), "passed")
+    assert [item.nodeid.split("::")[1] for item in result.record.items] == ["alltoall", "vector", "bgemm", "matmul"]
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (["-k", "graph"], {"bgemm", "matmul"}),
+        (["-k", "cases and not vector"], {"bgemm", "matmul", "alltoall"}),
+        (["-k", "bgemm"], {"bgemm"}),
+        (["--ondol-runtime=tensormap"], {"vector", "alltoall"}),
+        (["--ondol-runtime=tensormap", "--ondol-runtime=graph", "-k", "all or mat"], {"matmul", "alltoall"}),
+    ],
+)
+def test_tasks_are_selected_by_name_directory_and_runtime(cases, words, chosen) -> None:
+    assert set(short(cases.pytest(*words, devices="sim:1"))) == chosen
+
+
+@pytest.mark.parametrize(("name", "near"), [("grpah", "did you mean 'graph'?"), ("zzz", "there are: graph, tensormap")])
+def test_an_unknown_runtime_is_refused_with_near_names(cases, name, near) -> None:
+    result = cases.pytest(f"--ondol-runtime={name}", devices="sim:1")
+    assert result.status == 4
+    assert f"--runtime: nothing collected has a runtime '{name}'; {near}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "complaint"),
+    [("fails", "LookupError: no platform a2a3 here"), ("nonsense", "rt:nonsense failed")],
+)
+def test_a_discovery_that_fails_is_a_collection_error_that_names_the_file(cases, function, complaint) -> None:
+    task_file(cases, "broken", f'discover = "rt:{function}"\n')
+    result = cases.pytest("broken.ondol.toml", devices="sim:1")
+    assert result.status == 2
+    assert complaint in result.output
+    assert "broken.ondol.toml: discover: " in result.output
+
+
+def test_ordinary_items_of_one_runtime_share_a_worker_and_no_worker_has_two(suite) -> None:
+    suite.write(
+        test_a="""
+        import os, pytest
+        @pytest.fixture(scope="session")
+        def runtime(request):
+            return open(os.environ["LOG"], "a").write(f"open {os.getpid()}\\n")
+        @pytest.mark.parametrize("n", range(6))
+        @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.ondol(runtime=n)) for n in ("one", "two")])
+        def test_it(name, n, runtime):
+            open(os.environ["LOG"], "a").write(f"{name} {os.getpid()}\\n")
+        """
+    )
+    result = suite.pytest(devices="sim:1")
+    assert result.record.counts() == {"passed": 12}
+    assert sum(line.startswith("open") for line in result.log) == 2, "they are collected in turns"
+    of = {name: {line.split()[1] for line in result.log if line.startswith(name)} for name in ("one", "two")}
+    assert len(of["one"]) == len(of["two"]) == 1
+    assert of["one"] != of["two"]
+    assert set(suite.pytest("--ondol-runtime=two", devices="sim:1").verdicts) == {f"test_it[two-{n}]" for n in range(6)}

@@ -10,7 +10,9 @@ from ondol.fleet.verdict import RETRIED_BY_DEFAULT, Cause
 
 #: How a pytest that we start is told what it is for: by `ondol test`, and by an agent that cannot fork its workers.
 FRONT_ENV, WORKER_ENV = "ONDOL_FRONT", "ONDOL_WORKER_START"
-MARKER = "ondol(devices=1, group='', timeout=None, memory='', isolate=False): what this item needs from its worker"
+MARKER = (
+    "ondol(devices=1, group='', timeout=None, memory='', isolate=False, runtime=''): what an item needs of its worker"
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ def _number(name: str, default: float, text: str) -> Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("devices", "what to run on: auto, cuda, rocm, xpu, ascend, 0-3,6, cpu:4, sim:2, none", {"metavar": "SPEC"}),
+    Option(
+        "runtime",
+        "run only tasks and items of this runtime; may be repeated",
+        {"action": "append", "default": [], "metavar": "NAME"},
+    ),
     Option("workers-per-device", "workers on each device (default: 1)", {"type": int, "default": 1, "metavar": "N"}),
     Option(
         "engine",

@@ -2,17 +2,15 @@
 
 A runtime is a class with `open(device)`, `prepare(task)`, `run(task)` and `close()`; all but `run` may be left out.
 It is opened once per worker, so it stays warm for all its tasks on that device; a worker never holds two runtimes.
-`prepare` (compiling) runs before, on a CPU slot, without a device, in another process: what it returns must be JSON,
-and reaches `run` as `task.prepared`.
+`prepare` (compiling) runs before, on a CPU slot, without a device, in another process: what it returns, anything that
+pickle takes, reaches `run` as `task.prepared`.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
@@ -21,13 +19,12 @@ from typing import Any
 
 import pytest
 
+from ondol.errors import UsageError
+from ondol.fleet.controller.plan import wishes_of
+from ondol.fleet.worker import prepared
 from ondol.fleet.worker.worker import DEVICE_KEY
+from ondol.testing import task_table
 from ondol.testing.fixtures import DeviceName
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SUFFIX = ".ondol.toml"
 _OPEN_RUNTIMES = pytest.StashKey[dict[str, Any]]()
@@ -70,41 +67,18 @@ class TaskFile(pytest.File):
 
     def collect(self) -> Iterable[pytest.Item]:
         try:
-            text = tomllib.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise self.CollectError(f"{self.path}: {error}")
-        runtimes = {name: self._load(name, about) for name, about in text.get("runtime", {}).items()}
-        found = text.get("task", [])
-        if any("name" not in entry for entry in found):
-            raise self.CollectError(f"{self.path}: a [[task]] has no name")
-        # A worker holds one runtime. Two that took turns would have it replaced, and the device opened anew, each time.
-        turns = list(dict.fromkeys(str(entry.get("runtime")) for entry in found))
-        for entry in sorted(found, key=lambda entry: turns.index(str(entry.get("runtime")))):
-            yield self._item(entry, runtimes)
+            table = task_table.read(self.path)
+        except task_table.TaskFileError as error:
+            raise self.CollectError(str(error))
+        for entry in table.tasks:
+            yield self._item(entry, table.runtimes)
 
     def _item(self, entry: dict[str, Any], runtimes: dict[str, type]) -> pytest.Item:
-        name = str(entry["name"])
+        name, runtime = entry["name"], entry.get("runtime", "")
         if "command" in entry:
             return CommandItem.from_parent(self, name=name, entry=entry)
-        runtime = entry.get("runtime")
-        if runtime not in runtimes:
-            raise self.CollectError(f"{self.path}: task {name!r} names no command and no runtime of this file")
-        return RuntimeItem.from_parent(
-            self, name=name, entry=entry, runtime=f"{self.nodeid}:{runtime}", made=runtimes[runtime]
-        )
-
-    def _load(self, name: str, about: dict[str, Any]) -> type:
-        """Import the class, with the file's own directory on the path as pytest does for test files."""
-        module, _, attribute = str(about.get("class", "")).partition(":")
-        if str(self.path.parent) not in sys.path:
-            sys.path.insert(0, str(self.path.parent))
-        try:
-            found = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise self.CollectError(f"{self.path}: runtime {name!r}: cannot load {about.get('class')!r}: {error}")
-        if not isinstance(found, type) or not hasattr(found, "run"):
-            raise self.CollectError(f"{self.path}: runtime {name!r}: {about['class']} is no class with a run method")
-        return found
+        key = f"{self.nodeid}:{runtime}"
+        return RuntimeItem.from_parent(self, name=name, entry=entry, runtime=key, made=runtimes[runtime])
 
 
 class _TaskItem(pytest.Item):
@@ -117,7 +91,11 @@ class _TaskItem(pytest.Item):
     def __init__(self, *, entry: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.entry = entry
-        self.task = Task(self.name, self.path.parent, entry)
+        self.runtime_name = str(entry.get("runtime", ""))
+        directory = str(entry.get("directory", ""))
+        self.task = Task(self.name, self.path.parent / directory, entry)
+        # For `-k`: what somebody who looks at the batch would call it by.
+        self.extra_keyword_matches.update(filter(None, (self.runtime_name, directory)))
         wishes = {key: entry[key] for key in _MARKED if key in entry}
         if wishes:
             self.add_marker(pytest.mark.ondol(**wishes))
@@ -132,7 +110,7 @@ class _TaskItem(pytest.Item):
         return DeviceName.of(place.devices if place else [])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        if isinstance(excinfo.value, CommandFailed):
+        if isinstance(excinfo.value, CommandFailed | prepared.Unsendable):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
@@ -171,14 +149,14 @@ class CommandItem(_TaskItem):
         command = [str(word) for word in self.entry["prepare"]]
         environment = {**os.environ, **self._environment()}
         done = subprocess.run(
-            command, cwd=self.path.parent, env=environment, capture_output=True, text=True, check=False
+            command, cwd=self.task.directory, env=environment, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise CommandFailed(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         return True
 
     def runtest(self) -> None:
-        run_command(self.entry["command"], self.path.parent, self._environment(), self.device())
+        run_command(self.entry["command"], self.task.directory, self._environment(), self.device())
 
 
 class RuntimeItem(_TaskItem):
@@ -218,12 +196,37 @@ class RuntimeItem(_TaskItem):
             runtime.close()
 
     def runtest(self) -> None:
-        self.task.prepared = self.ondol_prepared
+        self.task.prepared = prepared.unpack(self.name, self.ondol_prepared)
         self.config.stash[_OPEN_RUNTIMES][self.ondol_runtime].run(self.task)
+
+
+def select(items: list[pytest.Item], wanted: list[str]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Those of the wanted runtimes, and the others."""
+    names = [str(getattr(item, "runtime_name", "") or wishes_of(item).get("runtime", "")) for item in items]
+    for name in wanted:
+        if name not in names:
+            raise UsageError(
+                f"--runtime: nothing collected has a runtime {name!r}{task_table.near(name, {*names} - {''})}"
+            )
+    kept = [item for item, name in zip(items, names, strict=True) if name in wanted]
+    return kept, [item for item, name in zip(items, names, strict=True) if name not in wanted]
 
 
 class TaskPlugin:
     """Collects tasks; registered only in runs of ours."""
+
+    def __init__(self, runtimes: list[str] | None = None) -> None:
+        self._runtimes = runtimes or []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        if not self._runtimes:
+            return
+        try:
+            items[:], others = select(items, self._runtimes)
+        except UsageError as error:
+            raise pytest.UsageError(str(error))
+        config.hook.pytest_deselected(items=others)
 
     @pytest.hookimpl
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -31,7 +31,7 @@ def make_plan(
 ) -> Plan:
     plan = Plan()
     for index, item in enumerate(session.items):
-        wishes = _wishes(item)
+        wishes = wishes_of(item)
         needs_prepare = bool(getattr(item, "ondol_prepare", None))
         after = len(session.items) + index if needs_prepare else None
         runtime = str(getattr(item, "ondol_runtime", "") or wishes.get("runtime", ""))
@@ -65,7 +65,7 @@ def _parted(works: list[Work]) -> list[Work]:
     return [work if len(modules[work.params]) > 1 else replace(work, params="") for work in works]
 
 
-def _wishes(item: pytest.Item) -> dict[str, Any]:
+def wishes_of(item: pytest.Item) -> dict[str, Any]:
     """The marker's arguments; the nearest one wins."""
     found: dict[str, Any] = {}
     for marker in item.iter_markers("ondol"):

@@ -21,7 +21,7 @@ import pytest
 from ondol.fleet import pytest_inside
 from ondol.fleet.starts import PHASES, SECTION_LIMIT, Place
 from ondol.fleet.wire import Channel, Message
-from ondol.fleet.worker import hygiene
+from ondol.fleet.worker import hygiene, prepared
 from ondol.host import proctree
 from ondol.host.gpu_context import cuda_fault
 from ondol.host.killing import DUMP_SIGNAL
@@ -204,7 +204,9 @@ class Worker:
         self._current = message
         self.ran += 1
         try:
-            answer = {"prepared": item.ondol_prepare()}  # type: ignore[attr-defined]
+            answer: Message = {"prepared": prepared.pack(item.name, item.ondol_prepare())}  # type: ignore[attr-defined]
+        except prepared.Unsendable as error:
+            answer = {"escaped": str(error)}
         except BaseException:
             answer = {"escaped": traceback.format_exc()}
         self.send({"m": "done", "ran": self.ran, **answer})
