@@ -10,7 +10,7 @@ import pytest
 from ondol import exitcodes
 from ondol.engines import choose
 from ondol.errors import OndolError
-from ondol.fleet import devices
+from ondol.fleet import devices, pytest_inside
 from ondol.fleet.journal import Journal
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
@@ -59,13 +59,14 @@ def take_over(config: pytest.Config) -> None:
     if started is not None:
         config.pluginmanager.register(fixtures, "ondol-fixtures")
         config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
-        config.pluginmanager.register(spawned.SpawnedWorker(config, *started), "ondol-spawned")
+        config.pluginmanager.register(spawned.SpawnedWorker(config, started), "ondol-spawned")
         return
     if not spec:
         return
     station = config.stash.get(STATION, None)
     if station is not None:
-        node.stay_out_of_the_way(config, station.start.node)
+        given = config.option.basetemp
+        pytest_inside.stay_out_of_the_way(config, os.path.join(given, station.start.node) if given else "")
         config.pluginmanager.register(fixtures, "ondol-fixtures")
         config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
         config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")

@@ -29,12 +29,18 @@ def why_not_fork(toucher: str = "") -> str | None:
 def _reason() -> str | None:
     if sys.platform != "linux":
         return f"fork is not safe on {sys.platform}"
-    threads = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
+    threads = [_describe(t) for t in threading.enumerate() if t is not threading.main_thread()]
     if threads:
         return f"Python threads are running after collection: {', '.join(threads[:4])}"
     if opened := open_devices():
         return f"a device is open after collection: {opened[0]}"
     return _runtime_initialised()
+
+
+def _describe(thread: threading.Thread) -> str:
+    """With the module that started it, as far as the thread tells: a plugin's thread has any name."""
+    module = getattr(getattr(thread, "_target", None), "__module__", "") or type(thread).__module__
+    return thread.name if module == "threading" else f"{thread.name} ({module})"
 
 
 def device_nodes() -> list[str]:

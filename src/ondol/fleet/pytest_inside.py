@@ -8,16 +8,31 @@ and the exit handlers (they belong to the process that registered them).
 from __future__ import annotations
 
 import atexit
+import fcntl
+import logging
 import os
 import tempfile
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.capture import CaptureManager
 from _pytest.runner import CallInfo
+
+from ondol.fleet import starts
+
+#: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
+REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
+
+#: Where the plugins are that write such files, or finish the whole run: the controller's alone do.
+REPORTERS = (
+    *("_pytest.junitxml", "_pytest.cacheprovider", "_pytest.stepwise"),
+    *("pytest_reportlog", "pytest_html", "pytest_jsonreport"),
+    *("ondol.pytest_runner", "ondol.testing.node"),
+)
 
 #: Rides along with a serialised report.
 SUBTESTS = "ondol_failed_subtests"
@@ -72,6 +87,57 @@ def base_temp(config: pytest.Config) -> Path | None:
     """The run's basetemp, made once in the controller, so that forks share it instead of racing for numbers."""
     factory = getattr(config, "_tmp_path_factory", None)
     return factory.getbasetemp() if factory is not None else None
+
+
+def to_join(session: pytest.Session) -> starts.Session:
+    """This session as a spawned worker must know it."""
+    config, params = session.config, session.config.invocation_params
+    outside = any(not item.path.is_relative_to(config.rootpath) for item in session.items)
+    arguments = [str(argument) for argument in params.args]
+    return starts.Session(arguments, str(params.dir), str(base_temp(config) or ""), outside)
+
+
+def stay_out_of_the_way(config: pytest.Config, base: str) -> None:
+    """Before plugins are configured: leave alone what the controller's pytest writes, and have an own base temp."""
+    for name in REPORTS:
+        if getattr(config.option, name, None):
+            setattr(config.option, name, None)
+    config.option.log_file_mode = "a"
+    if base:
+        os.makedirs(os.path.dirname(base), exist_ok=True)
+        config.option.basetemp = base
+
+
+def unregister_reporters(config: pytest.Config) -> None:
+    """In a fork: what the controller's plugins have open they would write to twice, and finish under its hands."""
+    for plugin in list(config.pluginmanager.get_plugins()):
+        if type(plugin).__module__.startswith(REPORTERS):
+            config.pluginmanager.unregister(plugin)
+
+
+def share_log_file(config: pytest.Config) -> None:
+    """Spawned workers add to the controller's --log-file: what it writes itself goes to the end too."""
+    stream = getattr(_log_file_handler(config), "stream", None)
+    if stream is not None:
+        fcntl.fcntl(stream, fcntl.F_SETFL, fcntl.fcntl(stream, fcntl.F_GETFL) | os.O_APPEND)
+
+
+@contextmanager
+def no_log_file(config: pytest.Config) -> Iterator[None]:
+    """While a file is collected again: what it logs then is in the file already."""
+    root, handler = logging.getLogger(), _log_file_handler(config)
+    there = handler in root.handlers
+    if there:
+        root.removeHandler(handler)
+    try:
+        yield
+    finally:
+        if there:
+            root.addHandler(handler)
+
+
+def _log_file_handler(config: pytest.Config) -> Any:
+    return getattr(config.pluginmanager.get_plugin("logging-plugin"), "log_file_handler", None)
 
 
 def own_base_temp(config: pytest.Config, base: Path | None, name: str) -> None:

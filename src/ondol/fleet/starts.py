@@ -62,7 +62,20 @@ class Rules:
     term_is_notice: bool = False
 
 
-_PARTS: dict[str, Any] = {"place": Place, "limits": Limits, "rules": Rules}
+@dataclass(frozen=True)
+class Session:
+    """What a spawned worker must know of the session that it joins, so as not to undo or miss anything of it."""
+
+    #: Of pytest's command line, and where that was typed.
+    arguments: list[str]
+    directory: str
+    #: The run's base of temporary directories; empty = it has none.
+    base: str
+    #: Some tests lie outside of the root: their ids depend on what was named on the command line.
+    as_named: bool
+
+
+_PARTS: dict[str, Any] = {"session": Session, "place": Place, "limits": Limits, "rules": Rules}
 _S = TypeVar("_S", bound="Start")
 
 
@@ -115,15 +128,14 @@ class AsNode(Start):
 
 @dataclass(frozen=True)
 class AsAgent(Start):
-    """Controller, or a node's pytest → a new process: be an agent that spawns its workers with this command line."""
+    """Controller, or a node's pytest → a new process: be an agent that spawns its workers into this session."""
 
     VARIABLE: ClassVar[str] = "ONDOL_AGENT_START"
     control: int
     token: str
     limits: Limits
     rules: Rules
-    arguments: list[str]
-    directory: str
+    session: Session
 
 
 @dataclass(frozen=True)
@@ -137,3 +149,4 @@ class AsWorker(Start):
     token: str
     place: Place
     parent: int
+    session: Session

@@ -145,11 +145,10 @@ class _Links:
         """The agent ends itself when nobody talks to it any more."""
 
     def start(self) -> Link:
-        config = self._session.config
         if self.why_not is None:
             return link.start_forked(self._session, self._base, self._limits, self._rules, self._private)
-        arguments = [str(a) for a in config.invocation_params.args]
-        return link.start_spawned(arguments, str(config.invocation_params.dir), self._limits, self._rules)
+        pytest_inside.share_log_file(self._session.config)
+        return link.start_spawned(pytest_inside.to_join(self._session), self._limits, self._rules)
 
 
 class _FarLinks:

@@ -23,9 +23,6 @@ from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules
 from ondol.host import itself, proctree
 from ondol.room import room
 
-#: Options of reporters that write one file: the controller's pytest writes it, for all nodes.
-REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
-
 
 class Station:
     """This process as its node program sees it."""
@@ -53,16 +50,6 @@ def adopt() -> Station | None:
     """In a node's pytest, early; None everywhere else."""
     start = AsNode.take()
     return None if start is None else Station(start)
-
-
-def stay_out_of_the_way(config: pytest.Config, node: str) -> None:
-    """Files that the controller's pytest writes, or that each node would make anew under the others."""
-    for name in REPORTS:
-        if getattr(config.option, name, None):
-            setattr(config.option, name, None)
-    if config.option.basetemp:
-        os.makedirs(config.option.basetemp, exist_ok=True)
-        config.option.basetemp = os.path.join(config.option.basetemp, node)
 
 
 class NodePlugin:
@@ -150,17 +137,15 @@ class NodePlugin:
         rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go["rules"])
         limits = Limits(**go["limits"])
         if self._why_not_fork():
-            self._replace_this_process(limits, rules)
+            self._replace_this_process(session, limits, rules)
         base: Path | None = pytest_inside.base_temp(session.config)
         Agent(self._station.channel, fork_launcher(session, base), limits, rules).run()
 
-    def _replace_this_process(self, limits: Limits, rules: Rules) -> None:
+    def _replace_this_process(self, session: pytest.Session, limits: Limits, rules: Rules) -> None:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""
         channel = self._station.channel
         os.set_inheritable(channel.fileno(), True)
-        params = self._config.invocation_params
-        arguments = [str(argument) for argument in params.args]
-        start = AsAgent(channel.fileno(), self._station.start.token, limits, rules, arguments, str(params.dir))
+        start = AsAgent(channel.fileno(), self._station.start.token, limits, rules, pytest_inside.to_join(session))
         pytest_inside.stop_capture(self._config)
         os.environ.update(start.environment())
         os.execv(sys.executable, itself.python("ondol.fleet.agent"))

@@ -17,7 +17,7 @@ def main() -> None:
         raise SystemExit("ondol.fleet.agent: this is started by a run of `ondol test`, not by hand")
     control = wire.Channel(socket.socket(fileno=start.control), bytes.fromhex(start.token))
     os.set_inheritable(control.fileno(), False)
-    Agent(control, SpawnLauncher(start.arguments, start.directory), start.limits, start.rules).run()
+    Agent(control, SpawnLauncher(start.session), start.limits, start.rules).run()
 
 
 if __name__ == "__main__":

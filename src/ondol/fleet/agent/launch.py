@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ondol.fleet import wire
-from ondol.fleet.starts import AsWorker, Place
+from ondol.fleet.starts import AsWorker, Place, Session
 from ondol.host import itself, proctree
 
 
@@ -76,10 +76,8 @@ class ForkLauncher:
 class SpawnLauncher:
     """Seconds: a new interpreter, which imports and collects the files of the items that it is sent."""
 
-    def __init__(self, arguments: list[str], directory: str, prepare: Callable[[], None] | None = None) -> None:
-        self._arguments = arguments
-        self._directory = directory
-        self._prepare = prepare
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:  # noqa: ARG002 - exec closes them
         ours, theirs = wire.pair()
@@ -87,11 +85,11 @@ class SpawnLauncher:
         dump = _dump_file()
         page = os.memfd_create("ondol-phase", os.MFD_CLOEXEC)
         os.ftruncate(page, mmap.PAGESIZE)
-        start = AsWorker(theirs.fileno(), dump, page, token.hex(), place, os.getpid())
+        start = AsWorker(theirs.fileno(), dump, page, token.hex(), place, os.getpid(), self._session)
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
         process = subprocess.Popen(
-            itself.python("pytest", *self._arguments),
-            cwd=self._directory,
+            itself.python("pytest", *self._session.arguments),
+            cwd=self._session.directory,
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(), dump, page),

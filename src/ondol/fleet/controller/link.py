@@ -17,7 +17,7 @@ import pytest
 from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import ForkLauncher
-from ondol.fleet.starts import AsAgent, Limits, Rules
+from ondol.fleet.starts import AsAgent, Limits, Rules, Session
 from ondol.fleet.wire import Message
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
 from ondol.fleet.worker.worker import begin_in_fork
@@ -109,12 +109,12 @@ def start_forked(
     return Link(pid, wire.Channel(ours, token), before)
 
 
-def start_spawned(arguments: list[str], directory: str, limits: Limits, rules: Rules) -> Link:
+def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     """The agent as a new process, for a controller that must not be forked."""
     ours, theirs = wire.pair()
     token = os.urandom(wire.TOKEN_BYTES)
     before = _prepare()
-    start = AsAgent(theirs.fileno(), token.hex(), limits, rules, arguments, directory)
+    start = AsAgent(theirs.fileno(), token.hex(), limits, rules, session)
     process = subprocess.Popen(
         itself.python("ondol.fleet.agent"),
         env={**os.environ, **start.environment()},

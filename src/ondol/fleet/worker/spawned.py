@@ -15,7 +15,7 @@ import pytest
 
 from ondol.fleet import pytest_inside, wire
 from ondol.fleet.options import WORKER_ENV
-from ondol.fleet.starts import AsWorker, Place, UnderFront
+from ondol.fleet.starts import AsWorker, UnderFront
 from ondol.fleet.wire import Channel
 from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
 from ondol.host import proctree
@@ -36,31 +36,47 @@ def is_spawned() -> bool:
     return WORKER_ENV in os.environ
 
 
-def adopt() -> tuple[Channel, Place, mmap.mmap] | None:
+class Started:
+    """What a spawned worker was given."""
+
+    def __init__(self, start: AsWorker) -> None:
+        self.place, self.session = start.place, start.session
+        self.dump = wire.move_up(start.dump)
+        self.channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), bytes.fromhex(start.token))
+        self.phase = mmap.mmap(start.phase, mmap.PAGESIZE)
+        os.close(start.phase)
+
+
+def adopt() -> Started | None:
     """In a spawned worker, early: take the channel out of the environment. None everywhere else."""
     start = AsWorker.take()
     if start is None:
         return None
     os.setpgid(0, 0)
     proctree.die_with_parent(start.parent)
-    dump = wire.move_up(start.dump)
-    channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), bytes.fromhex(start.token))
-    settle_in(start.place, dump)
-    phase = mmap.mmap(start.phase, mmap.PAGESIZE)
-    os.close(start.phase)
-    return channel, start.place, phase
+    started = Started(start)
+    settle_in(started.place, started.dump)
+    return started
 
 
 class Collected:
-    """Items by node id; a file is collected when its first item is asked for."""
+    """Items by node id; a file is collected when its first item is asked for, or all of them at once, as named."""
 
-    def __init__(self, session: pytest.Session) -> None:
+    def __init__(self, session: pytest.Session, as_named: bool) -> None:
         self._session = session
+        self._as_named = as_named
         self._items: dict[str, pytest.Item] = {}
         self._files: set[str] = set()
 
-    def __call__(self, _index: int, nodeid: str) -> pytest.Item:
+    def __call__(self, index: int, nodeid: str) -> pytest.Item:
         file = nodeid.split("::")[0]
+        if self._as_named:
+            # Two files may have the same id, one here and one outside of the root: then the order tells.
+            if not self._items:
+                self._collect(None)
+            if index < len(self._session.items) and self._session.items[index].nodeid == nodeid:
+                return self._session.items[index]
+            self._files.add(file)
         if nodeid not in self._items and file not in self._files:
             self._files.add(file)
             self._collect(file)
@@ -72,23 +88,23 @@ class Collected:
             )
         return self._items[nodeid]
 
-    def _collect(self, file: str) -> None:
+    def _collect(self, file: str | None) -> None:
         session = self._session
-        found = session.perform_collect([str(session.config.rootpath / file)])
-        for item in found:
-            if isinstance(item, pytest.Item):
-                self._items[item.nodeid] = item
-        session.items = list(self._items.values())
+        with pytest_inside.no_log_file(session.config):
+            found = session.perform_collect(file and [str(session.config.rootpath / file)])
+        self._items.update({item.nodeid: item for item in found if isinstance(item, pytest.Item)})
+        if file:
+            session.items = list(self._items.values())
 
 
 class SpawnedWorker:
     """Takes the place of collection and of the test loop."""
 
-    def __init__(self, config: pytest.Config, channel: Channel, place: Place, phase: mmap.mmap) -> None:
+    def __init__(self, config: pytest.Config, started: Started) -> None:
         self._config = config
-        self._channel = channel
-        self._place = place
-        self._phase = phase
+        self._started = started
+        base = started.session.base
+        pytest_inside.stay_out_of_the_way(config, os.path.join(base, started.place.name) if base else "")
         self._directories: dict[Path, Any] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -103,11 +119,17 @@ class SpawnedWorker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        send_capture_files(self._channel, pytest_inside.own_capture(self._config))
-        Worker(session, Collected(session), self._channel, self._place, self._phase).serve()
+        started = self._started
+        send_capture_files(started.channel, pytest_inside.own_capture(self._config))
+        lookup = Collected(session, started.session.as_named)
+        Worker(session, lookup, started.channel, started.place, started.phase).serve()
         return True
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self, session: pytest.Session) -> Any:
-        pytest_inside.silence_terminal(session.config)
-        pytest_inside.own_base_temp(session.config, pytest_inside.base_temp(session.config), self._place.name)
+    def pytest_plugin_registered(self, plugin: object, plugin_name: str) -> None:
+        """At once, whoever it is: a terminal reporter greets when the session starts."""
+        if plugin_name == "terminalreporter" and not isinstance(plugin, pytest_inside.QuietReporter):
+            pytest_inside.silence_terminal(self._config)
+
+    def pytest_sessionstart(self) -> None:
+        """pytest's own plugin has turned the stacks of a crash to standard error."""
+        faulthandler.enable(file=self._started.dump, all_threads=True)

@@ -289,6 +289,7 @@ def begin_in_fork(
         settle_in(place, dump_fd)
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(session.config)
+        pytest_inside.unregister_reporters(session.config)
         pytest_inside.own_base_temp(session.config, base, place.name)
         # First of all: the agent reads nothing else before it has them.
         send_capture_files(channel, pytest_inside.own_capture(session.config))
