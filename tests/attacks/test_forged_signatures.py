@@ -181,7 +181,7 @@ def test_unsigned_store_needs_no_cryptography(store: DirectoryStore, monkeypatch
     plain = Vetting("/store", marker.Marker("id", marker.Writers(), 0), believed=True, revoked=())
     vet(pack.encode(ENTRY), ENTRY, plain)
     vet(signed, ENTRY, plain)
-    with pytest.raises(EntryUntrusted, match="cryptography is not installed") as refused:
+    with pytest.raises(EntryUntrusted, match="no cryptography") as refused:
         vet(signed, ENTRY, vetting())
     assert "ondol[keys]" in refused.value.hint
 

@@ -15,6 +15,7 @@ from ondol.errors import PackError
 from ondol.store import pack
 from ondol.store.api import Backend
 from ondol.store.entry import Address, Entry
+from ondol.trust import signatures
 
 
 class Place(Protocol):
@@ -98,6 +99,19 @@ class BackendSuite:
         assert [s.address for s in place.open().index("triton", ["main"])] != [stored.address]
         with pytest.raises(OSError):
             backend.fetch(stored)
+
+    def test_signature_travels_with_its_pack(self, place: Place) -> None:
+        """A backend moves bytes: what was signed is signed at the other end, and is judged by whoever reads."""
+        entry = make_entry(1)
+        by_us = signatures.signer(signatures.new())
+        place.open().publish([(entry.address, pack.encode(entry, by_us.sign))])
+        reader = place.open()
+        (stored,) = reader.index("triton", ["main"])
+        manifest = pack.inspect(reader.fetch(stored), stored.address)
+        said = pack.statement(entry.address, manifest.seal.digest, manifest.seal.size)
+        assert signatures.verify(by_us.public, manifest.seal.signature, said)
+        assert manifest.signer == pack.key_name(by_us.public)
+        reader.vet(stored, manifest)
 
     def test_size_and_time_are_told(self, place: Place) -> None:
         backend, entry = place.open(), make_entry(1)

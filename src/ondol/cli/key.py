@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
@@ -13,7 +12,6 @@ from ondol.errors import OndolError, UsageError
 from ondol.host import files
 from ondol.jobs.store_location import location
 from ondol.light import Any
-from ondol.report import table
 from ondol.store import marker
 from ondol.store.pack import key_name
 from ondol.trust import keys, signatures
@@ -39,9 +37,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("action", choices=tuple(_ACTIONS))
     parser.add_argument("what", nargs="?", metavar="FILE|KEY")
     parser.add_argument("--for", choices=("user", "site", "store"), default="user", dest="whom", help="whose trust")
-    parser.add_argument(
-        "--scopes", metavar="SCOPES", default="*", help="where its signatures count (default: everywhere)"
-    )
+    parser.add_argument("--scopes", default="*", help="where its signatures count (default: everywhere)")
     parser.add_argument("--comment", metavar="TEXT", default="", help="what people call it")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     flags.add_settings(parser, ("store",))
@@ -51,38 +47,36 @@ def main(arguments: list[str]) -> int:
         raise UsageError(f"`ondol key {parsed.action}` needs {needs} FILE or KEY", hint="ondol key --help")
     facts = _ACTIONS[parsed.action](parsed)
     if parsed.as_json:
-        output.say_json(facts)
-    elif parsed.action == "list":
-        _print(facts)
-    else:
-        output.say("\n".join(f"{name.ljust(8)} {value}" for name, value in facts.items()))
+        output.say_json(facts if parsed.action == "list" else facts[0])
+    for fact in [] if parsed.as_json else facts:
+        output.say(words.printable("  ".join(f"{name} {value}" for name, value in fact.items())))
     return exitcodes.OK
 
 
-def _new(parsed: argparse.Namespace) -> dict[str, Any]:
+def _new(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     secret = signatures.new()
     if parsed.what == "-":
-        output.say(secret)
-        return {}
+        return [{"secret": secret, "public": signatures.show(signatures.signer(secret).public)}]
     try:
         files.write_new(parsed.what, secret.encode() + b"\n", 0o600, sync=True)
     except OSError as error:
         raise UsageError(f"{parsed.what} was not written", because=error.strerror or "", hint="name a new file, or -")
-    return {"secret": os.path.abspath(parsed.what), **_show(parsed)}
+    return _show(parsed)
 
 
-def _show(parsed: argparse.Namespace) -> dict[str, Any]:
+def _show(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.readline() if parsed.what == "-" else files.read_regular(parsed.what, 4096)[0].decode()
         public = signatures.signer(text).public
     except (OSError, ValueError) as error:
         raise UsageError(f"{parsed.what} holds no key", because=str(error), hint="ondol key new FILE")
-    return {"public": signatures.show(public), "name": key_name(public)}
+    return [{"public": signatures.show(public), "name": key_name(public)}]
 
 
-def _trust(parsed: argparse.Namespace) -> dict[str, Any]:
+def _trust(parsed: argparse.Namespace) -> list[dict[str, Any]]:
+    line = f"{parsed.what} {parsed.scopes} {parsed.comment}"
     try:
-        key = keys.parse(f"{parsed.what} {parsed.scopes} {parsed.comment}")
+        key = keys.parse(line)
     except ValueError as error:
         raise UsageError(f"{parsed.what!r} is no public key", because=str(error), hint="ondol key show FILE")
     if parsed.whom == "store":
@@ -93,15 +87,15 @@ def _trust(parsed: argparse.Namespace) -> dict[str, Any]:
 
         marker.rewrite(where, add)
     else:
-        where = _put(parsed.whom, f"{keys.name_of(key)}.pub", keys.line_of(key))
-    return {"trusted": key.public, "name": keys.name_of(key), "scopes": ",".join(key.scopes), "where": where}
+        where = _put(parsed.whom, f"{keys.name_of(key)}.pub", line)
+    return [{"trusted": key.public, "name": keys.name_of(key), "scopes": ",".join(key.scopes), "where": where}]
 
 
 def _put(whom: str, name: str, text: str) -> str:
     folder = keys.SITE if whom == "site" else keys.user_folder()
+    temporary = os.path.join(folder, f".{files.random_name()}")
     try:
         os.makedirs(folder, 0o755, exist_ok=True)
-        temporary = os.path.join(folder, f".{files.random_name()}")
         files.write_new(temporary, text.encode() + b"\n", 0o644, sync=True)
         os.rename(temporary, os.path.join(folder, name))
     except OSError as error:
@@ -109,41 +103,25 @@ def _put(whom: str, name: str, text: str) -> str:
     return os.path.join(folder, name)
 
 
-def _revoke(parsed: argparse.Namespace) -> dict[str, Any]:
+def _revoke(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     if parsed.whom == "store":
-        raise UsageError("a store's keys are revoked by", hint=f"ondol store revoke --key {parsed.what}")
+        raise UsageError("a store revokes by another command", hint=f"ondol store revoke --key {parsed.what}")
     try:
         name = key_name(signatures.decode(parsed.what, signatures.PUBLIC))
     except ValueError:
         name = parsed.what
     if len(name) != 16 or not set(name) <= set("0123456789abcdef"):
         raise UsageError(f"{parsed.what!r} is neither a public key nor a key's name", hint="ondol key list")
-    return {"revoked": name, "where": _put(parsed.whom, f"{name}.revoked", parsed.comment)}
+    return [{"revoked": name, "where": _put(parsed.whom, f"{name}.revoked", parsed.comment)}]
 
 
-def _list(parsed: argparse.Namespace) -> Any:
+def _list(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     where = location(flags.settings(parsed))
-    try:
-        of_store = marker.look(where).keys
-    except OndolError:
-        of_store = ()
+    found = keys.load(marker.look(where).keys if os.path.isdir(where) else (), where)
     return [
-        {"name": keys.name_of(key), **key._asdict(), "where": place, "revoked": revoked}
-        for key, place, revoked in keys.load(of_store, where).trusted
+        {"name": keys.name_of(key), **key._asdict(), "where": place, "revoked": keys.name_of(key) in found.revoked}
+        for key, place in found.trusted
     ]
 
 
-def _print(found: list[dict[str, Any]]) -> None:
-    header = ("name", "scopes", "revoked", "comment", "where")
-    shown = [{**key, "scopes": ",".join(key["scopes"]), "revoked": "revoked" * key["revoked"]} for key in found]
-    rows = [tuple(words.printable(key[column]) for column in header) for key in shown]
-    output.say(table.render(header, rows) if rows else "no keys")
-
-
-_ACTIONS: dict[str, Callable[[argparse.Namespace], Any]] = {
-    "new": _new,
-    "show": _show,
-    "trust": _trust,
-    "list": _list,
-    "revoke": _revoke,
-}
+_ACTIONS = {"new": _new, "show": _show, "trust": _trust, "list": _list, "revoke": _revoke}

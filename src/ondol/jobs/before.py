@@ -209,40 +209,36 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
 
 
 def _take(
-    job: Context,
-    name: str,
-    filled: Any,
-    bad: Any,
-    stopped: str,
-    unfit: Any,
-    untrusted: Any,
-    left_out: int,
-    untuned: int,
+    job: Context, name: str, filled: Any, bad: Any, stopped: str, unfit: Any, left_out: int, untuned: int
 ) -> None:
     from ondol.room import fill
 
     if untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
         job.report.remarks.append(f"{name}: {_NOT_TUNED}")
-    result = fill.merge([(filled, bad, stopped, unfit, untrusted)])
+    result = fill.merge([(filled, bad, stopped, unfit)])
     job.filled[name] = result.filled
+    damaged = [pack for pack in result.bad if not pack.fix]
+    untrusted = [pack for pack in result.bad if pack.fix]
     job.report.update(
         name,
         filled=len(result.filled),
         filled_bytes=sum(entry.raw_bytes for entry in result.filled),
         left_out=left_out,
-        bad_packs=len(result.bad),
-        bad_reasons=tuple(f"{bad.place}: {bad.why}" for bad in result.bad),
-        untrusted=dict(Counter(why for why, _ in result.untrusted)),
+        bad_packs=len(damaged),
+        bad_reasons=tuple(f"{bad.place}: {bad.why}" for bad in damaged),
+        untrusted=dict(Counter(pack.why for pack in untrusted)),
     )
-    if result.bad:
-        aside = sum(bad.set_aside for bad in result.bad)
+    if damaged:
+        aside = sum(bad.set_aside for bad in damaged)
         job.report.warn(
-            f"{len(result.bad)} bad {name} pack(s) in {job.store_path} were not used, {aside} set aside; "
-            f"first: {result.bad[0].why} (fix: ondol store verify --store {job.store_path})"
+            f"{len(damaged)} bad {name} pack(s) in {job.store_path} were not used, {aside} set aside; "
+            f"first: {damaged[0].why} (fix: ondol store verify --store {job.store_path})"
         )
-    for (why, fix), count in Counter(result.untrusted).items():
-        said = f"{words.plural(count, f'{name} pack')} in {job.store_path} passed over: {why} (fix: {fix})"
-        job.report.remarks.append(said) if why.startswith("revoked") else job.report.warn(said)
+    if untrusted:
+        first = f"first: {untrusted[0].why} (fix: {untrusted[0].fix})"
+        said = f"{words.plural(len(untrusted), f'{name} pack')} in {job.store_path} passed over; {first}"
+        # What the store's owner has taken back is no trouble.
+        job.report.remarks.append(said) if untrusted[0].why.startswith("revoked") else job.report.warn(said)
     if result.unfit:
         first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
         job.report.remarks.append(f"{name}: {first}")

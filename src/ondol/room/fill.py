@@ -50,11 +50,12 @@ class Filled(Record):
 
 
 class Bad(Record):
-    """A pack that claimed to be an entry and was not."""
+    """A pack that claimed to be an entry and was not; or, with what to type, a whole one that must not be used."""
 
     place: str
     why: str
     set_aside: bool
+    fix: str = ""
 
 
 class Content(Record):
@@ -74,8 +75,6 @@ class Result(Record):
     stopped: str
     #: Why entries that are in the store are not for this machine, one for each.
     unfit: list[str] = []
-    #: (why, what to type) for packs that are whole and must not be used.
-    untrusted: list[tuple[str, str]] = []
 
 
 def fill(
@@ -110,7 +109,7 @@ def fill(
 def plain(result: Result) -> Any:
     """For the pipe between processes, which carries plain tuples."""
     filled, bad = [tuple(item) for item in result.filled], [tuple(item) for item in result.bad]
-    return filled, bad, result.stopped, result.unfit, result.untrusted
+    return filled, bad, result.stopped, result.unfit
 
 
 def address_of(tool: str, entry: Filled) -> Address:
@@ -121,8 +120,7 @@ def merge(results: Sequence[Any]) -> Result:
     filled = [Filled(*item) for part in results for item in part[0]]
     bad = [Bad(*item) for part in results for item in part[1]]
     unfit = [why for part in results for why in part[3]]
-    untrusted = [why for part in results for why in part[4]]
-    return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit, untrusted)
+    return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit)
 
 
 def _fill_piece(
@@ -131,11 +129,10 @@ def _fill_piece(
     filled: list[Filled] = []
     bad: list[Bad] = []
     unfit: list[str] = []
-    untrusted: list[tuple[str, str]] = []
     stopped = ""
     for copies in piece:
         try:
-            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad, untrusted)
+            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad)
         except EntryUnfit as error:
             unfit.append(error.line())
             continue
@@ -144,18 +141,11 @@ def _fill_piece(
             break
         if done:
             filled.append(done)
-    return Result(filled, bad, stopped, unfit, untrusted)
+    return Result(filled, bad, stopped, unfit)
 
 
 def _fill_one(
-    backend: Backend,
-    tool: Tool,
-    copies: list[Stored],
-    cache_dir: str,
-    stage: str,
-    seen_as: str,
-    bad: list[Bad],
-    untrusted: list[tuple[str, str]],
+    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, seen_as: str, bad: list[Bad]
 ) -> Filled | None:
     """Try each copy until one is good. `OSError` from here on means the room, never the store.
 
@@ -174,7 +164,7 @@ def _fill_one(
             unfit = unfit or error
             continue
         except EntryUntrusted as error:
-            untrusted.append((error.what, error.hint))
+            bad.append(Bad(stored.place, error.what, False, error.hint))
             continue
         except (PackError, EntryRefused) as error:
             bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))

@@ -19,43 +19,28 @@ from ondol.trust import signatures
 
 SITE = "/etc/ondol/keys"
 _MAX_BYTES = 4096
-_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
-
-
-class Trusted(Record):
-    key: Key
-    #: The file or the store that names it.
-    where: str
-    revoked: bool = False
 
 
 class Keyring(Record):
-    trusted: tuple[Trusted, ...]
+    #: (key, the file or the store that names it)
+    trusted: tuple[tuple[Key, str], ...]
     #: Names of keys that never count.
     revoked: frozenset[str]
 
     def counts(self, public: bytes, scope: str) -> bool:
         shown = signatures.show(public)
-        named = any(item.key.public == shown and _covers(item.key, scope) for item in self.trusted)
-        return named and key_name(public) not in self.revoked
-
-
-def _covers(key: Key, scope: str) -> bool:
-    return any(matches(scope, pattern) for pattern in key.scopes)
+        patterns = [pattern for key, _ in self.trusted if key.public == shown for pattern in key.scopes]
+        return key_name(public) not in self.revoked and any(matches(scope, pattern) for pattern in patterns)
 
 
 def parse(line: str) -> Key:
     """`ed25519:<base64> [SCOPES] [a comment]`. Raises `ValueError`."""
     words = line.split(None, 2)
-    signatures.decode(words[0] if words else "", signatures.PUBLIC)
-    scopes = tuple((words[1] if len(words) > 1 else "*").split(","))
-    if not all(map(is_pattern, scopes)):
-        raise ValueError(f"{','.join(scopes)} are no scopes, such as main,pr-*")
-    return Key(words[0], scopes, words[2].strip() if len(words) > 2 else "")
-
-
-def line_of(key: Key) -> str:
-    return f"{key.public} {','.join(key.scopes)} {key.comment}".strip()
+    public, scopes, comment = words + ["", "*", ""][len(words) :]
+    signatures.decode(public, signatures.PUBLIC)
+    if not all(map(is_pattern, scopes.split(","))):
+        raise ValueError(f"{scopes} are no scopes, such as main,pr-*")
+    return Key(public, tuple(scopes.split(",")), comment.strip())
 
 
 def name_of(key: Key) -> str:
@@ -67,22 +52,22 @@ def user_folder() -> str:
 
 
 def load(of_store: tuple[Key, ...] = (), where: str = "") -> Keyring:
-    """All keys that count here. `of_store`: those of a marker that is believed."""
-    trusted = [Trusted(key, where) for key in of_store]
+    """All keys that count here. `of_store`: those of a marker that is believed. Raises `OndolError`."""
+    trusted = [(key, where) for key in of_store]
     revoked: set[str] = set()
     for folder in (user_folder(), SITE):
-        for name, data in _read(folder):
+        for name, text in _read(folder):
             if name.endswith(".revoked"):
                 revoked.add(name.removesuffix(".revoked"))
                 continue
             try:
-                trusted.append(Trusted(parse(data.decode("utf-8", "replace")), f"{folder}/{name}"))
-            except ValueError:
-                continue  # `ondol key list` says so; a key that cannot be read counts for nothing
-    return Keyring(tuple(item._replace(revoked=name_of(item.key) in revoked) for item in trusted), frozenset(revoked))
+                trusted.append((parse(text), f"{folder}/{name}"))
+            except ValueError as error:
+                raise OndolError(f"{folder}/{name} is no key", because=str(error), hint="mend or remove it")
+    return Keyring(tuple(trusted), frozenset(revoked))
 
 
-def _read(folder: str) -> list[tuple[str, bytes]]:
+def _read(folder: str) -> list[tuple[str, str]]:
     """The key files of a directory, if it and they are ours or root's and nobody else can write them."""
     try:
         here = files.open_dir(folder)
@@ -95,7 +80,7 @@ def _read(folder: str) -> list[tuple[str, bytes]]:
             if name.endswith((".pub", ".revoked")):
                 data, status = files.read_regular(name, _MAX_BYTES, dir_fd=here)
                 _check(f"{folder}/{name}", status)
-                found.append((name, data))
+                found.append((name, data.decode("utf-8", "replace")))
     except OSError as error:
         raise OndolError(f"the keys in {folder} cannot be read", because=error.strerror or str(error))
     finally:
@@ -104,9 +89,6 @@ def _read(folder: str) -> list[tuple[str, bytes]]:
 
 
 def _check(path: str, status: os.stat_result) -> None:
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS_CAN_WRITE:
-        raise OndolError(
-            f"{path} is not believed",
-            because=f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}",
-            hint=f"chown and chmod go-w {path}",
-        )
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        because = f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+        raise OndolError(f"{path} is not believed", because=because, hint=f"chown and chmod go-w {path}")

@@ -6,7 +6,6 @@ A key as people see it: `ondol-secret-ed25519:<base64>` is the secret one, `ed25
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Callable
 
@@ -15,7 +14,6 @@ from ondol.light import Record
 
 PUBLIC = "ed25519:"
 SECRET = "ondol-secret-ed25519:"
-MISSING = OndolError("signatures cannot be checked or made", because="cryptography is not installed")
 HINT = "pip install 'ondol[keys]'"
 
 
@@ -29,20 +27,18 @@ def show(public: bytes) -> str:
     return PUBLIC + base64.b64encode(public).decode()
 
 
-def decode(text: str, prefix: str) -> bytes:
-    """The 32 bytes of a key. Raises `ValueError`."""
-    try:
-        raw = base64.b64decode(text.strip().removeprefix(prefix), validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error))
-    if not text.strip().startswith(prefix) or len(raw) != 32:
-        raise ValueError(f"not of the form {prefix}<base64 of 32 bytes>")
-    return raw
-
-
 def new() -> str:
     """A new secret key: 32 random bytes are all that Ed25519 asks for."""
     return SECRET + base64.b64encode(os.urandom(32)).decode()
+
+
+def decode(text: str, prefix: str) -> bytes:
+    """The 32 bytes of a key. Raises `ValueError`."""
+    word = text.strip()
+    raw = base64.b64decode(word.removeprefix(prefix), validate=True) if word.startswith(prefix) else b""
+    if len(raw) != 32:
+        raise ValueError(f"not of the form {prefix}<base64 of 32 bytes>")
+    return raw
 
 
 def verify(public: bytes, signature: bytes, statement: bytes) -> bool | None:
@@ -65,7 +61,7 @@ def signer(secret: str) -> Signer:
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
-        raise OndolError(MISSING.what, because=MISSING.because, hint=HINT)
+        raise OndolError("signatures cannot be made", because="cryptography is not installed", hint=HINT)
     key = Ed25519PrivateKey.from_private_bytes(seed)
     public = bytes(key.public_key().public_bytes_raw())
     return Signer(public, lambda statement: public + bytes(key.sign(statement)))

@@ -56,7 +56,7 @@ class Vetting:
         if good is False:
             raise PackError("pack with a bad signature", because=f"the key {name} did not sign this")
         if good is None and demanded:
-            raise EntryUntrusted(f"{signatures.MISSING.what}: {signatures.MISSING.because}", hint=signatures.HINT)
+            raise EntryUntrusted("its signature cannot be checked: no cryptography here", hint=signatures.HINT)
         if name in self.keyring().revoked:
             raise EntryUntrusted(f"signed by the revoked key {name}", hint="ondol key list")
         if demanded and not self.keyring().counts(seal.public, address.scope):
