@@ -16,6 +16,7 @@ BENCHES = {
     "fill": "bench.fill",
     "publish": "bench.publish",
     "growth": "bench.growth",
+    "crowd": "bench.crowd",
     "ranks": "bench.ranks",
     "triton": "bench.triton_program",
     "inductor": "bench.inductor_program",

@@ -96,6 +96,13 @@ def code_span(text: str) -> str:
     return f"`{printable(text).replace('`', chr(39)).replace('|', '¦')}`"
 
 
+def is_number(text: str, digits: int = 18) -> bool:
+    """Whether text that others wrote is a plain count. `"²".isdigit()` is true and `int("²")` an error, and so is the
+    `int` of five thousand digits. A pid has nine at most: no system call takes more.
+    """
+    return text.isascii() and text.isdigit() and len(text) <= digits
+
+
 _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _WORD = _FIRST | frozenset(".+=@-")
 _MAX_WORD = 200

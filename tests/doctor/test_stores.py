@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from doctoring import OTHER, UID, Doctor, look, type_in
-from making import make_entry
+from making import make_entry, trust_everybody
 from ondol.doctor.checks import publishing
 from ondol.host import files
 from ondol.store import lane, marker, pack
@@ -69,7 +69,7 @@ def test_store_that_was_configured_and_is_not_there_is_overlooked(tmp_path: Path
 def test_lanes_that_anybody_can_rename_are_overlooked(store_path: Path) -> None:
     (store_path / "lanes").chmod(0o777)
     (finding,) = look(store_path, "store")
-    assert (finding.severity, finding.where.mode, len(finding.repairs)) == ("warning", "0777", 1)
+    assert (finding.severity, finding.where.mode, len(finding.repairs)) == ("error", "0777", 1)
     type_in(finding.fix)
     assert look(store_path, "store") == []
 
@@ -79,12 +79,12 @@ def test_folders_that_readers_pass_over_are_overlooked(store: DirectoryStore, st
     store.publish([(make_entry(1).address, pack.encode(make_entry(1)))])
     subprocess.run(["chmod", "-R", "g+w", store_path / "lanes"], check=True)
     (store_path / "lanes").chmod(0o1777)
-    assert DirectoryStore(str(store_path), lambda _: lambda _: True).index("triton", ["main"]) == []
+    assert DirectoryStore(str(store_path), trust_everybody).index("triton", ["main"]) == []
     (finding,) = look(store_path, "store")
     assert (finding.severity, finding.places) == ("warning", 5)
     type_in(finding.fix)
     assert look(store_path, "store") == []
-    assert len(DirectoryStore(str(store_path), lambda _: lambda _: True).index("triton", ["main"])) == 1
+    assert len(DirectoryStore(str(store_path), trust_everybody).index("triton", ["main"])) == 1
 
 
 @needs_root

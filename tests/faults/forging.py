@@ -11,6 +11,7 @@ import zstandard
 
 from making import make_entry
 from ondol.errors import PackError
+from ondol.host import zstd
 from ondol.store import pack
 from ondol.store.entry import MAX_FILES, MAX_MANIFEST_BYTES, MAX_RAW_BYTES, Address
 
@@ -80,6 +81,8 @@ NAMES: dict[str, object] = {
     "delete": "a\x7f",
     "surrogate": "\ud800",
     "too_long": "a" * 600,
+    "part_too_long": "a" * 300,
+    "part_too_long_in_bytes": "b/" + "é" * 128,
     "too_deep": "/".join("abcdefghijk"),
     "number": 7,
     "none": None,
@@ -130,6 +133,13 @@ PACKS: dict[str, Callable[[], bytes]] = {
     "frame_that_lies": _lying_frame,
     "frame_without_size": lambda: forge(manifest(), _unsized(_RAW)),
     "frame_cut_off": lambda: forge(manifest(), zstandard.ZstdCompressor().compress(_RAW)[:-3]),
+    "byte_after_the_frame": lambda: forge(manifest(), zstandard.ZstdCompressor().compress(_RAW) + b"x"),
+    "second_frame": lambda: forge(manifest(), zstandard.ZstdCompressor().compress(_RAW) * 2),
+    "empty_second_frame": lambda: forge(manifest(), zstandard.ZstdCompressor().compress(_RAW) + _empty_frame()),
+    "skippable_frame_after": lambda: forge(manifest(), zstandard.ZstdCompressor().compress(_RAW) + _skippable(b"xy")),
+    "frame_of_a_million_nothings": lambda: forge(manifest(), _nothings()),
+    "key_twice": lambda: forge(raw_manifest=_twice(b'"title"', b'"title": "other", "title"')),
+    "key_twice_inside": lambda: forge(raw_manifest=_twice(b'"provenance": {}', b'"provenance": {"a": 1, "a": 2}')),
     "no_frame": lambda: forge(manifest(), b""),
     "contents_not_a_frame": lambda: forge(manifest(), b"no zstd here"),
     "skippable_frame": lambda: forge(manifest(), b"\x50\x2a\x4d\x18" + (120).to_bytes(4, "little") + bytes(120)),
@@ -139,6 +149,27 @@ PACKS: dict[str, Callable[[], bytes]] = {
     "head_with_huge_contents": lambda: _head(contents=2**64 - 1),
     "signature_longer_than_the_pack": lambda: pack.encode(make_entry(1))[:-4] + b"\xff\xff\xff\xff",
 }  # fmt: skip
+
+
+def _empty_frame() -> bytes:
+    return zstandard.ZstdCompressor().compress(b"")
+
+
+def _skippable(data: bytes) -> bytes:
+    return b"\x50\x2a\x4d\x18" + len(data).to_bytes(4, "little") + data
+
+
+def _nothings() -> bytes:
+    """A frame with two million empty blocks before its contents."""
+    frame = zstandard.ZstdCompressor().compress(_RAW)
+    at = zstd.read_frame(frame).blocks_at
+    return frame[:at] + bytes(3) * (2 << 20) + frame[at:]
+
+
+def _twice(once: bytes, twice: bytes) -> bytes:
+    good = json.dumps(manifest()).encode()
+    assert once in good
+    return good.replace(once, twice)
 
 
 def _deep_provenance() -> bytes:

@@ -27,7 +27,7 @@ def no_sync_of_names(patch: pytest.MonkeyPatch) -> None:
 
 def no_sync_above(patch: pytest.MonkeyPatch) -> None:
     """Only the last folder is synced, not the way to it."""
-    patch.setattr(lane.Lane, "sync_above", lambda _self, *_path: None)
+    patch.setattr(directory, "_with_those_above", lambda paths: paths)
 
 
 class _EqualToAll(bytes):
@@ -69,16 +69,16 @@ def rename_instead_of_link(patch: pytest.MonkeyPatch) -> None:
 def temporary_files_where_readers_look(patch: pytest.MonkeyPatch) -> None:
     """Packs are written under their final name."""
 
-    def publish(mine: lane.Lane, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:
+    def publish(store: directory.DirectoryStore, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:
         for address, data in batch:
-            folder = mine.make_folder(*address[:3])
+            folder = store.my_lane().make_folder(*address[:3])
             fd = os.open(address.key + lane.SUFFIX, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644, dir_fd=folder)
             files.write_all(fd, data)
             os.fsync(fd)
             os.close(fd)
         return [Published(address, True) for address, _ in batch]
 
-    patch.setattr(directory, "_publish_batch", publish)
+    patch.setattr(directory.DirectoryStore, "_publish_batch", publish)
 
 
 def no_owner_check(patch: pytest.MonkeyPatch) -> None:
@@ -88,6 +88,7 @@ def no_owner_check(patch: pytest.MonkeyPatch) -> None:
         fd = files.open_dir(name, parent)
         return fd, os.geteuid() if owner is None else owner
 
+    patch.setattr(lane, "listed", lambda lanes: [(os.geteuid(), name) for name in files.list_names(lanes)])
     patch.setattr(lane, "open_checked", open_unchecked)
     patch.setattr(lane, "read_pack", lambda folder, name, _owner, limit: files.read_regular(name, limit, folder)[0])
 
@@ -97,8 +98,8 @@ def one_lane_for_all(patch: pytest.MonkeyPatch) -> None:
     no_owner_check(patch)
     make_dir = files.make_dir
 
-    def make_open(name: str, _mode: int, dir_fd: int | None = None) -> int:
-        return make_dir(name, 0o777, dir_fd)
+    def make_open(name: str, mode: int, dir_fd: int | None = None) -> int:
+        return make_dir(name, mode | 0o777, dir_fd)
 
     def open_common(lanes: int, _where: str) -> lane.Lane:
         os.close(make_open("common", 0, lanes))

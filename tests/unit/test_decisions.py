@@ -145,7 +145,7 @@ def test_cleaning_removes_too_little_or_too_much(
     candidates = [gc_plan.Candidate(stored(n, size), useful) for n, (size, useful) in enumerate(facts)]
     total = sum(size for size, _ in facts)
     limits = gc_plan.Limits(max_bytes, max_age, min_free)
-    removals = gc_plan.plan(candidates, limits, 1000.0, total, free)
+    removals = gc_plan.plan(candidates, limits, 1000.0, free)
     removed = {r.stored.address for r in removals}
     gone = sum(r.stored.size for r in removals)
     kept = [c for c in candidates if c.stored.address not in removed]
@@ -164,4 +164,78 @@ def test_cleaning_removes_too_little_or_too_much(
 
 
 def test_no_limits_remove_nothing() -> None:
-    assert gc_plan.plan([gc_plan.Candidate(stored(1), 0.0)], gc_plan.Limits(), 1e9, 10, 0) == []
+    assert gc_plan.plan([gc_plan.Candidate(stored(1), 0.0)], gc_plan.Limits(), 1e9, 0) == []
+
+
+#: (owner, size, useful at, whether we may remove it); owners below 3 are trusted.
+_HELD = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 50), st.floats(0, 1000), st.booleans()), max_size=40)
+
+
+def held(facts: list[tuple[int, int, float, bool]]) -> list[gc_plan.Candidate]:
+    return [
+        gc_plan.Candidate(stored(n, size)._replace(owner=owner, trusted=owner < 3), useful, ours)
+        for n, (owner, size, useful, ours) in enumerate(facts)
+    ]
+
+
+def weight(candidates: list[gc_plan.Candidate]) -> int:
+    return sum(candidate.stored.weight for candidate in candidates)
+
+
+@given(_HELD, st.integers(0, 800))
+def test_cleaning_takes_a_fair_share_from_those_who_hold_less(
+    facts: list[tuple[int, int, float, bool]], max_bytes: int
+) -> None:
+    """Whoever holds no more than an equal part of what is left for his kind loses nothing; nobody's are taken that are
+    not ours; and of each owner the least recently useful go.
+    """
+    candidates = held(facts)
+    removed = {r.stored.address for r in gc_plan.plan(candidates, gc_plan.Limits(max_bytes), 1000.0, 0)}
+    assert all(c.ours for c in candidates if c.stored.address in removed)
+    room = max_bytes
+    for trusted in (True, False):
+        kind = [c for c in candidates if c.stored.trusted == trusted]
+        owners = {c.stored.owner for c in kind}
+        for owner in owners:
+            theirs = [c for c in kind if c.stored.owner == owner]
+            lost = [c for c in theirs if c.stored.address in removed]
+            if weight(theirs) * len(owners) <= room:
+                assert lost == []
+            kept = [c.useful_at for c in theirs if c.ours and c not in lost]
+            assert not lost or not kept or max(c.useful_at for c in lost) <= min(kept)
+        room = max(room - weight(kind), 0)
+
+
+@given(_HELD, _HELD, st.integers(0, 800))
+def test_what_strangers_hold_costs_trusted_writers_their_entries(
+    facts: list[tuple[int, int, float, bool]], strangers: list[tuple[int, int, float, bool]], max_bytes: int
+) -> None:
+    trusted = [c for c in held(facts) if c.stored.trusted]
+    others = [c for c in held([*facts, *strangers])[len(facts) :] if not c.stored.trusted]
+    limits = gc_plan.Limits(max_bytes)
+    alone = gc_plan.plan(trusted, limits, 1000.0, 0)
+    crowded = gc_plan.plan([*others, *trusted], limits, 1000.0, 0)
+    assert [r for r in crowded if r.stored.trusted] == alone
+
+
+@given(_HELD, st.integers(0, 800), st.floats(1001 + 86400, 1e12))
+def test_time_that_has_not_come_is_believed(
+    facts: list[tuple[int, int, float, bool]], max_bytes: int, future: float
+) -> None:
+    """Dating an entry ahead makes it go first, and changes nothing for those that stay."""
+    candidates = held([(0, size, useful, True) for _, size, useful, _ in facts])
+    dated = [c._replace(useful_at=future) if n % 2 else c for n, c in enumerate(candidates)]
+    removed = [r.stored for r in gc_plan.plan(dated, gc_plan.Limits(max_bytes), 1000.0, 0)]
+    honest = [c.stored for c in dated if c.useful_at <= 1000.0 and c.useful_at > 0]
+    ahead = [c.stored for c in dated if c.useful_at == future]
+    assert not set(removed) & set(honest) or set(ahead) <= set(removed)
+
+
+def test_size_that_no_pack_can_have_counts_against_others() -> None:
+    """A sparse terabyte takes no blocks: it goes, and nothing else does."""
+    giant = stored(1, size=1 << 40)._replace(owner=7, trusted=False, on_disk=0)
+    candidates = [gc_plan.Candidate(giant, 2e9), gc_plan.Candidate(stored(2), 5.0)]
+    (removal,) = gc_plan.plan(candidates, gc_plan.Limits(max_bytes=100), 1000.0, 0)
+    assert (removal.stored, removal.reason) == (giant, "no entry can be so large")
+    beside = [candidates[0]._replace(ours=False), candidates[1]]
+    assert gc_plan.plan(beside, gc_plan.Limits(max_bytes=100), 1000.0, 0) == []

@@ -15,6 +15,7 @@ from ondol.errors import OndolError, UsageError
 from ondol.host import bounded
 from ondol.jobs import open_store, store_location
 from ondol.report.progress import Bar
+from ondol.words import is_number
 
 _USAGE = "ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [options]"
 _DESCRIPTION = """Look for what will fail a job, before a job finds out: in directories down to the leaves, by really
@@ -119,7 +120,7 @@ def _names(given: list[str]) -> list[str]:
 
 
 def _limit(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not is_number(text) or int(text) < 1:
         raise UsageError(f"--limit {text!r} makes no sense", hint="a number such as 200000")
     return int(text)
 

@@ -10,6 +10,7 @@ from ondol import exitcodes, words
 from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
 from ondol.jobs.guard import GuardReport
+from ondol.words import is_number
 
 _USAGE = "ondol guard [--cache DIR] [options] -- COMMAND …"
 _DESCRIPTION = """Run a command that uses a shared cache (uv, pip): one at a time, healed if the cache is at fault.
@@ -81,7 +82,7 @@ def _duration(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal():
+    if not is_number(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of retries")
     return int(text)
 

@@ -12,6 +12,7 @@ from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
 from ondol.host.filesystem import is_network
 from ondol.host.mounts import Mount
 from ondol.light import Record
+from ondol.words import is_number
 
 _NFS = ("nfs", "nfs4")
 #: Seconds that a client may believe its own memory of a directory, unless the mount says otherwise: nfs(5).
@@ -81,7 +82,7 @@ def _longest_memory(options: Collection[str]) -> int:
     seconds = [_LONGEST_MEMORY]
     for option in options:
         name, _, value = option.partition("=")
-        if name in ("actimeo", "acregmax", "acdirmax") and value.isdigit():
+        if name in ("actimeo", "acregmax", "acdirmax") and is_number(value):
             if name == "actimeo":
                 return int(value)
             seconds.append(int(value))

@@ -59,7 +59,7 @@ TORCH_NEEDS_A_NAME_BEFORE: Release = (2, 13)
 
 def release(version: str) -> Release:
     """`2.13.0rc1+cpu` → (2, 13, 0); empty for what is no version."""
-    found = re.match(r"v?(?:\d+!)?(\d+(?:\.\d+)*)", version.strip())
+    found = re.match(r"v?(?:\d+!)?(\d{1,9}(?:\.\d{1,9})*)", version.strip())
     return tuple(map(int, found[1].split("."))) if found else ()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ondol.engines.api import Gone
 from ondol.errors import UsageError
+from ondol.words import is_number
 
 #: Slurm answers in milliseconds or not at all.
 ASK_TIMEOUT = 5.0
@@ -258,7 +259,7 @@ def parse_left(text: str) -> float | None:
     """`1-02:03:04`, `3:04`, `UNLIMITED`: seconds; None when there is no limit or nobody knows it."""
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
-    if not all(part.isdigit() for part in parts) or (dash and not days.isdigit()):
+    if not all(map(is_number, parts)) or (dash and not is_number(days)):
         return None
     seconds = 0
     for part in parts:
@@ -270,6 +271,6 @@ def _job_in(text: str) -> str:
     """`salloc: Pending job allocation 12`, `salloc: Granted job allocation 12` → 12."""
     for line in text.splitlines():
         words = line.split()
-        if "allocation" in words and words[-1].isdigit():
+        if "allocation" in words and is_number(words[-1]):
             return words[-1]
     return ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ondol.engines.api import Gone
 from ondol.errors import UsageError
+from ondol.words import is_number
 
 _HOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
 _ALONE = re.compile(r"(?<!\S)\{(agent|gpus|ondol)\}(?!\S)")
@@ -162,7 +163,7 @@ class TemplateEngine:
 
 def members(words: Sequence[str], wished: str, devices: Sequence[str]) -> dict[str, str]:
     """Nodes and their devices: `--nodes a,b,c` or a number of them; one per device where the template names one."""
-    if wished and wished.isdigit() and not uses(words, "node"):
+    if wished and is_number(wished) and not uses(words, "node"):
         names = [f"node{number}" for number in range(1, int(wished) + 1)]
         return dict.fromkeys(names, "")
     names = [name.strip() for name in wished.split(",") if name.strip()]

@@ -16,6 +16,7 @@ from pathlib import Path
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
 from ondol.host import itself
+from ondol.words import is_number
 
 #: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
 VISIBLE: dict[str, tuple[str, ...]] = {
@@ -101,7 +102,7 @@ def _choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
 def _count(text: str, default: int) -> int:
     if not text:
         return default
-    if not text.isdigit() or int(text) == 0:
+    if not is_number(text) or int(text) == 0:
         raise UsageError(f"--devices: {text!r} is not a number of slots", hint=_ADVICE)
     return int(text)
 

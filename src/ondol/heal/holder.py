@@ -11,6 +11,7 @@ import re
 from ondol import words
 from ondol.host.process import Owner
 from ondol.light import Record
+from ondol.words import is_number
 
 _LONGEST = 200
 #: `https://user:token@index/`: a note is readable by everybody who can reach the cache.
@@ -36,7 +37,7 @@ class Holder(Record):
         """The holder that wrote this, or None for bytes that say nothing."""
         owner = Owner.decode(data)
         lines = data.decode("utf-8", "replace").split("\n")[_OWNER_LINES:]
-        if owner is None or len(lines) < 4 or not lines[1].isdecimal():
+        if owner is None or len(lines) < 4 or not is_number(lines[1]):
             return None
         return cls(owner, lines[0], float(lines[1]), lines[2], lines[3])
 

@@ -19,6 +19,7 @@ from ondol.heal.holder import Holder
 from ondol.heal.lock_parts import DirectoryPart, FilePart, LeasePart, Part
 from ondol.heal.place import Identity, Place, Unusable, candidates, identify, open_place
 from ondol.host import files, filesystem, locks, process
+from ondol.words import is_number
 
 #: Set for the command: which directory its guard has locked, and which process that is.
 VARIABLE = "ONDOL_GUARDED"
@@ -213,7 +214,7 @@ def _made(cache: str) -> str:
 
 def _held_by_parent(env: Mapping[str, str], identity: Identity) -> bool:
     fields = env.get(VARIABLE, "").split(" ")
-    if len(fields) != 3 or fields[0] != identity.name() or not fields[1].isdecimal():
+    if len(fields) != 3 or fields[0] != identity.name() or not is_number(fields[1], 9):
         return False
     try:
         os.kill(int(fields[1]), 0)

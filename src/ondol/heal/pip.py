@@ -21,6 +21,7 @@ from ondol.heal import msgpack, record
 from ondol.heal.api import Bad, Progress, launched
 from ondol.host import files, identity
 from ondol.light import Any
+from ondol.words import is_number
 
 _SEPARATE, _TOGETHER, _WHEELS = "http-v2", "http", "wheels"
 _MAGIC = b"cc=4,"
@@ -121,7 +122,7 @@ def _content_length(response: dict[Any, Any]) -> int | None:
     headers = response.get("headers")
     found = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, dict) else {}
     length = found.get("content-length", "")
-    return int(length) if length.isdecimal() and "transfer-encoding" not in found else None
+    return int(length) if is_number(length) and "transfer-encoding" not in found else None
 
 
 def _fault_in_zip(body: Any) -> str:

@@ -19,6 +19,7 @@ from typing import IO
 
 from ondol.host import files
 from ondol.light import Protocol, Record
+from ondol.words import is_number
 
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 _CHUNK = 1 << 20
@@ -134,7 +135,7 @@ def parse(data: bytes) -> list[Row]:
         algorithm, _, digest = checksum.partition("=")
         inside = path and not os.path.isabs(path) and ".." not in path.split("/")
         if inside and digest and algorithm in _ALGORITHMS:
-            rows.append(Row(path, algorithm, digest.rstrip("="), int(size) if size.isdecimal() else None))
+            rows.append(Row(path, algorithm, digest.rstrip("="), int(size) if is_number(size) else None))
     return rows
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -93,8 +93,13 @@ def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
     return fd
 
 
-def read_regular(name: str, limit: int, dir_fd: int | None = None) -> tuple[bytes, os.stat_result]:
-    """The whole of a plain file and the status of the very descriptor it was read from."""
+def read_regular(
+    name: str, limit: int, dir_fd: int | None = None, judge: Callable[[int, os.stat_result], None] | None = None
+) -> tuple[bytes, os.stat_result]:
+    """The whole of a plain file and the status of the very descriptor it was read from.
+
+    `judge` may raise what it likes when it sees that descriptor, before anything is read.
+    """
     fd = os.open(name, READ, dir_fd=dir_fd)
     try:
         status = os.fstat(fd)
@@ -102,9 +107,27 @@ def read_regular(name: str, limit: int, dir_fd: int | None = None) -> tuple[byte
             raise NotRegular(errno.EINVAL, "not a regular file", name)
         if status.st_size > limit:
             raise TooLarge(errno.EFBIG, f"larger than {limit} bytes", name)
+        if judge:
+            judge(fd, status)
         return _read_all(fd, status.st_size), status
     finally:
         os.close(fd)
+
+
+def is_hollow(fd: int, status: os.stat_result) -> bool:
+    """Whether most of a large file was never written: a gigabyte of nothing, made in no time, takes seconds to read.
+
+    Only a file whose blocks cannot hold it is looked into: some file systems count blocks late or compress, and ZFS
+    takes its time to answer.
+    """
+    if status.st_size < _CHUNK or status.st_blocks * 512 > status.st_size // 2:
+        return False
+    try:
+        return os.lseek(fd, 0, os.SEEK_HOLE) < status.st_size
+    except OSError:
+        return False  # this file system cannot say
+    finally:
+        os.lseek(fd, 0, os.SEEK_SET)
 
 
 def pieces_of(name: str, dir_fd: int | None = None) -> Iterator[bytes]:
@@ -263,7 +286,7 @@ class _Removal:
             self._moved = False
             if not self._empty(self._parent, self._name, 0) or not self._moved:
                 break  # else what was brought up is emptied in the next round
-        _rmdir_quietly(self._name, self._parent)
+        rmdir_quietly(self._name, self._parent)
 
     def _empty(self, parent: int, name: str, depth: int) -> bool:
         """Remove what is in a directory, as far as we may; False if it could not even be opened."""
@@ -286,7 +309,7 @@ class _Removal:
     def _remove_folder(self, here: int, name: str, depth: int) -> None:
         if depth < _MAX_OPEN:
             self._empty(here, name, depth)
-            _rmdir_quietly(name, here)
+            rmdir_quietly(name, here)
             return
         try:
             # Moving a directory changes it (its `..`): it must be ours to write.
@@ -328,7 +351,8 @@ def _is_there(name: str, parent: int) -> bool:
     return True
 
 
-def _rmdir_quietly(name: str, parent: int) -> None:
+def rmdir_quietly(name: str, parent: int) -> None:
+    """Remove a directory if nothing is in it."""
     try:
         os.rmdir(name, dir_fd=parent)
     except OSError:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 
 from ondol.host import files, process
+from ondol.words import is_number
 
 PATIENCE = 60.0
 BEAT = 5.0
@@ -111,7 +112,7 @@ class Lease:
 
     def _numbers(self) -> list[int]:
         found = (name[len(self._name) + 1 :] for name in os.listdir(self._folder) if name.startswith(f"{self._name}."))
-        return sorted(int(number) for number in found if number.isdecimal() and number.isascii())
+        return sorted(int(number) for number in found if is_number(number))
 
     def _newest(self) -> int:
         return max(self._numbers(), default=0)

@@ -8,6 +8,7 @@ import os
 
 from ondol.host import killing
 from ondol.host.process import Owner, certainly_dead
+from ondol.words import is_number
 
 #: In the environment of everything that a node program starts.
 VARIABLE = "ONDOL_OWNER"
@@ -20,12 +21,12 @@ def tag(owner: Owner) -> str:
 def owner_of(text: str) -> Owner | None:
     """Who wrote the tag; None for a text that says nothing."""
     words = text.split(" ")
-    return Owner(int(words[0]), *words[1:]) if len(words) == 4 and words[0].isdigit() else None
+    return Owner(int(words[0]), *words[1:]) if len(words) == 4 and is_number(words[0], 9) else None
 
 
 def sweep() -> list[int]:
     """End the leftovers of dead runs of this user; returns their pids."""
-    found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if pid != os.getpid() and _orphan(pid)]
+    found = [pid for pid in map(int, filter(is_number, os.listdir("/proc"))) if pid != os.getpid() and _orphan(pid)]
     killing.kill_all(found, os.getpid())
     return found
 

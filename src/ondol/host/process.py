@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ondol.light import Record
+from ondol.words import is_number
 
 
 class Owner(Record):
@@ -22,7 +23,7 @@ class Owner(Record):
     def decode(cls, data: bytes) -> Owner | None:
         """The owner that was written, or None for bytes that say nothing (empty after a crash, foreign)."""
         lines = data.decode("utf-8", "replace").split("\n")
-        if len(lines) < 4 or not lines[0].isdigit():
+        if len(lines) < 4 or not is_number(lines[0], 9):
             return None
         return cls(int(lines[0]), lines[1], lines[2], lines[3])
 
@@ -103,7 +104,7 @@ def mentions_in_mounts(needle: str) -> bool:
 def _any_process_has(file: str, needle: str) -> bool:
     wanted = needle.encode()
     try:
-        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+        pids = [name for name in os.listdir("/proc") if is_number(name)]
     except OSError:
         return True  # nobody can be asked, so nobody is proven absent
     for pid in pids:

@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from ondol.errors import OndolError
 from ondol.host import process, proctree
 from ondol.light import Any
+from ondol.words import is_number
 
 _MAX_BYTES = 4096
 _PR_SET_DUMPABLE = 4
@@ -72,7 +73,7 @@ def _from_file(source: str) -> tuple[str, str]:
     """(the secret, why the user could have it too)"""
     try:
         number = source.removeprefix("fd:")
-        given = source.startswith("fd:") and number.isascii() and number.isdigit() and int(number) > 2
+        given = source.startswith("fd:") and is_number(number, 9) and int(number) > 2
         fd = int(number) if given else os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         status = os.fstat(fd)
         again = not given or status.st_uid == os.geteuid() or os.access(f"/proc/self/fd/{fd}", os.R_OK)

@@ -16,6 +16,10 @@ from ondol.light import Any, Record
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _LIBRARY = "libzstd.so.1"
+#: The kind of block that holds one byte, to be repeated.
+_REPEATED = 1
+#: Compressors make blocks of 128 KiB, or split them into some KiB; the largest pack has room for as many.
+_MAX_BLOCKS = 1 << 20
 
 
 class ZstdError(Exception):
@@ -37,6 +41,9 @@ class Frame(Record):
     #: None if it does not say.
     content_size: int | None
     window_size: int
+    #: Where its first block begins, and whether a checksum follows the last one.
+    blocks_at: int
+    checksum: bool
 
 
 @lru_cache(maxsize=1)
@@ -69,7 +76,24 @@ def read_frame(data: bytes | memoryview) -> Frame:
     known = size if size_bytes else None
     base = 1 << 10 + (head[5] >> 3)
     window = size if single else base + (base >> 3) * (head[5] & 7)
-    return Frame(known, window)
+    return Frame(known, window, end, bool(head[4] & 0b100))
+
+
+def end_of(frame: Frame, data: bytes | memoryview) -> int:
+    """Where a frame ends (RFC 8878, 3.1.1.2): what the codecs overlook, or take for more of it, begins there.
+
+    Raises `ZstdError` if it is cut off, or in so many pieces that nobody's compressor made it.
+    """
+    at = frame.blocks_at
+    for _ in range(_MAX_BLOCKS):
+        block = int.from_bytes(data[at : at + 3], "little")
+        last = block & 1
+        at += 3 + (1 if block >> 1 & 3 == _REPEATED else block >> 3) + (4 if last and frame.checksum else 0)
+        if at > len(data):
+            break
+        if last:
+            return at
+    raise ZstdError("a frame that is cut off")
 
 
 def _package() -> Codec:

@@ -25,6 +25,7 @@ from ondol.room.room import Room
 from ondol.room.wall import Wall
 from ondol.tools import registry, table
 from ondol.trust import policy
+from ondol.words import is_number
 
 #: What a CI system may say instead of a status.
 STATUS_WORDS = {
@@ -131,7 +132,7 @@ def close_room(path: str, status: str, given: Mapping[str, Any], env: Mapping[st
 def parse_status(text: str) -> int:
     if text in STATUS_WORDS:
         return STATUS_WORDS[text]
-    if text.isdigit() and int(text) < 256:
+    if is_number(text) and int(text) < 256:
         return int(text)
     raise UsageError(f"--status {text!r} makes no sense", hint=f"a number, or one of {', '.join(STATUS_WORDS)}")
 

@@ -4,10 +4,11 @@ miss.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 
-from ondol.errors import EntryRefused, EntryUnfit, EntryUntrusted, PackError, StoreError
+from ondol.errors import EntryRefused, EntryUnfit, EntryUntrusted, PackError
 from ondol.host import bounded, files
 from ondol.light import Any, Record
 from ondol.store import pack
@@ -17,6 +18,10 @@ from ondol.tools.api import Tool, settle
 
 #: Entries a piece: small enough to share the work fairly and to show progress, large enough to make it cheap.
 PIECE = 32
+#: Names that this file system does not take, or that are in another entry's way: no reason to stop for the others.
+_THE_ENTRYS_FAULT = frozenset(
+    {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY}
+)
 #: Below this, forking costs more than it gains.
 _WORTH_FORKING = 64
 
@@ -137,6 +142,9 @@ def _fill_piece(
             unfit.append(error.line())
             continue
         except OSError as error:
+            if error.errno in _THE_ENTRYS_FAULT:
+                unfit.append(f"{copies[0].address.key}: {error.strerror}")
+                continue
             stopped = f"{error.strerror or error} in {cache_dir}"
             break
         if done:
@@ -158,7 +166,7 @@ def _fill_one(
             backend.vet(stored, opened.manifest)
             entry = pack.entry_of(opened)
             contents = bind(tool, entry, seen_as)
-        except (OSError, StoreError):
+        except OSError:
             continue  # gone or unreadable: a miss
         except EntryUnfit as error:
             unfit = unfit or error

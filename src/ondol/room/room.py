@@ -198,17 +198,28 @@ def _has(path: str, name: str) -> bool:
 
 def _owners(path: str) -> list[process.Owner]:
     """Everybody who signed; nobody if that was cut off. Raises `OSError` if it cannot be read."""
-    notes = [os.path.join(path, OWNER)]
-    members = os.path.join(path, "members")
-    if os.path.isdir(members):
-        notes += [os.path.join(members, name) for name in os.listdir(members)]
     found = []
-    for note in notes:
+    here = files.open_dir(path)
+    try:
+        found.append(_owner(OWNER, here))
+        # Relative to what was opened: a `members` that is a link leads root to no device of the machine.
+        members = files.open_dir("members", here)
         try:
-            found.append(process.Owner.decode(files.read_regular(note, 4096)[0]))
-        except FileNotFoundError:
-            continue
+            found += [_owner(name, members) for name in os.listdir(members)]
+        finally:
+            os.close(members)
+    except FileNotFoundError:
+        pass  # a room of one job
+    finally:
+        os.close(here)
     return [owner for owner in found if owner]
+
+
+def _owner(name: str, folder: int) -> process.Owner | None:
+    try:
+        return process.Owner.decode(files.read_regular(name, 4096, dir_fd=folder)[0])
+    except FileNotFoundError:
+        return None
 
 
 def _was_abandoned(path: str, age: float) -> bool:

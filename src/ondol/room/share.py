@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ondol.words import is_number
+
 AUTO = "auto"
 OFF = "off"
 
@@ -28,7 +30,7 @@ def _tasks_here(table: str, node: str) -> int:
     counts: list[int] = []
     for part in table.split(","):
         count, _, times = part.removesuffix(")").partition("(x")
-        if not count.isdigit() or (times and not times.isdigit()) or len(counts) > 100_000:
+        if not is_number(count) or (times and not is_number(times)) or len(counts) > 100_000:
             return 0
         counts += [int(count)] * min(int(times or 1), 100_000)
-    return counts[int(node)] if node.isdigit() and int(node) < len(counts) else 0
+    return counts[int(node)] if is_number(node) and int(node) < len(counts) else 0

@@ -39,6 +39,13 @@ class Stored(Record):
     #: Seconds since the epoch, by the store's clock: a hint for cleaning, never for correctness.
     published: float
     trusted: bool
+    #: What it takes on the disk, where the backend knows that: a sparse file of a terabyte takes nothing.
+    on_disk: int | None = None
+
+    @property
+    def weight(self) -> int:
+        """What removing it gives back."""
+        return self.size if self.on_disk is None else min(self.size, self.on_disk)
 
 
 class Published(Record):
@@ -68,7 +75,10 @@ class Backend(Protocol):
         """All packs of all writers, trusted or not, for people and for cleaning. Unreadable parts are skipped."""
 
     def fetch(self, stored: Stored) -> bytes:
-        """The bytes, as they are now; the caller verifies them. Raises `OSError` if they cannot be had."""
+        """The bytes, as they are now; the caller verifies them.
+
+        Raises `OSError` if they cannot be had, and `PackError` if no pack can be like what is there.
+        """
 
     #: (stored, its manifest): raises `PackError` or `EntryUntrusted` if this reader must not use the pack, because of
     #: signatures or revocations. A backend only keeps it for its callers.

@@ -10,7 +10,7 @@ import os
 
 from ondol.host import files, filesystem
 from ondol.light import Record
-from ondol.store import gc_plan
+from ondol.store import gc_plan, usage
 from ondol.store import lane as lanes_of
 from ondol.store.directory import DirectoryStore
 
@@ -35,27 +35,46 @@ def clean(store: DirectoryStore, limits: gc_plan.Limits, now: float, *, dry_run:
     me = os.geteuid()
     uses = store.last_uses()
     everything = list(store.everything())
-    ours = [stored for stored in everything if me in (0, stored.owner)]
-    candidates = [gc_plan.Candidate(stored, max(stored.published, uses.get(stored.address, 0.0))) for stored in ours]
-    total = sum(stored.size for stored in everything)
+    candidates = [
+        gc_plan.Candidate(stored, max(stored.published, uses.get(stored.address, 0.0)), me in (0, stored.owner))
+        for stored in everything
+    ]
+    total = sum(stored.weight for stored in everything)
     free, _ = filesystem.free_space(store.root_fd())
-    planned = gc_plan.plan(candidates, limits, now, total, free)
+    planned = gc_plan.plan(candidates, limits, now, free)
     removed = planned if dry_run else [removal for removal in planned if store.delete(removal.stored)]
-    leftovers = 0 if dry_run else sum(_sweep(lane, now) for lane in store.lanes() if me in (0, lane.owner))
+    leftovers = 0 if dry_run else _sweep(store, now)
     return Cleaned(
         removed,
         len(planned) - len(removed),
         leftovers,
         total,
-        total - sum(removal.stored.size for removal in removed),
-        total - sum(stored.size for stored in ours),
+        total - sum(removal.stored.weight for removal in removed),
+        sum(candidate.stored.weight for candidate in candidates if not candidate.ours),
     )
 
 
-def _sweep(lane: lanes_of.Lane, now: float) -> int:
-    return _remove_older(lane, lanes_of.TMP, now - TMP_AGE) + _remove_older(
-        lane, lanes_of.QUARANTINE, now - QUARANTINE_AGE
-    )
+def _sweep(store: DirectoryStore, now: float) -> int:
+    """What dead writers left in lanes that we may clean; then folders and lanes in which nothing is left."""
+    removed = 0
+    for lane in store.lanes(lambda owner: os.geteuid() in (0, owner)):
+        removed += _remove_older(lane, lanes_of.TMP, now - TMP_AGE)
+        removed += _remove_older(lane, lanes_of.QUARANTINE, now - QUARANTINE_AGE)
+        usage.forget(lane, now)
+        _remove_empty(lane, ())
+        store.remove_if_empty(lane)
+    return removed
+
+
+def _remove_empty(lane: lanes_of.Lane, path: tuple[str, ...]) -> None:
+    """Only rmdir is asked, which removes nothing but what is empty; a publisher who had just made it makes it again."""
+    for name in lane.names(*path):
+        if len(path) < 2 and name not in lanes_of.RESERVED:
+            _remove_empty(lane, (*path, name))
+        try:
+            os.rmdir(name, dir_fd=lane.folder(*path))
+        except OSError as error:
+            lanes_of.pass_over(error)
 
 
 def _remove_older(lane: lanes_of.Lane, name: str, before: float) -> int:
@@ -65,8 +84,8 @@ def _remove_older(lane: lanes_of.Lane, name: str, before: float) -> int:
         for item in files.list_names(folder):
             if os.stat(item, dir_fd=folder, follow_symlinks=False).st_mtime < before:
                 removed += files.unlink_quietly(item, dir_fd=folder)
-    except OSError:
-        return removed
+    except OSError as error:
+        lanes_of.pass_over(error)
     return removed
 
 

@@ -13,6 +13,8 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 
 from ondol.errors import PackError, StoreError, StoreMissing
 from ondol.host import files
@@ -21,7 +23,7 @@ from ondol.store import lane as lanes_of
 from ondol.store import marker, usage
 from ondol.store.api import Published, Stored
 from ondol.store.entry import MAX_PACK_BYTES, Address
-from ondol.store.lane import SUFFIX, Lane
+from ondol.store.lane import SUFFIX, Lane, in_spite_of_cleaning
 from ondol.words import is_plain_name
 
 #: Given what the store's marker says: (owner of a lane, scope) → may it be read; without a scope: is any of it.
@@ -37,9 +39,11 @@ class DirectoryStore:
     def __init__(self, path: str, judge: Judge) -> None:
         self.where = path
         self._mine: Lane | None = None
-        self._open_lanes: dict[str, Lane] = {}
+        #: Where a pack was last read: the next one most often lies beside it.
+        self._last: Lane | None = None
         self._root = _open_root(path)
         try:
+            marker.check_closed(path, os.fstat(self._root))
             self.marker = marker.read(self._root, path)
             self._lanes = _open_lanes(self._root, path)
         except BaseException:
@@ -50,39 +54,44 @@ class DirectoryStore:
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _all_lanes(self) -> list[Lane]:
-        """Every lane that one user controls, our own first: what we made ourselves needs the least faith."""
+    def lanes(self, wanted: Callable[[int], bool] = lambda _owner: True) -> Iterator[Lane]:
+        """Every lane that one user controls, of wanted owners; each is open until the next one is asked for."""
+        self._let_go_of_last()  # its folders may have been removed, and made again
         try:
-            names = files.list_names(self._lanes)
+            seen = lanes_of.listed(self._lanes)
         except OSError as error:
             raise _refusal(self.where, error, "read")
-        for name in names:
-            if name in self._open_lanes:
+        for owner, name in seen:
+            if not wanted(owner):
                 continue
             try:
-                self._open_lanes[name] = Lane(self._lanes, name)
-            except OSError:
-                continue  # a link, a file, an unreadable or shared directory: nobody's lane
-        return sorted(self._open_lanes.values(), key=lambda lane: (lane.owner != os.geteuid(), lane.name))
+                lane = Lane(self._lanes, name, owner)
+            except OSError as error:
+                lanes_of.pass_over(error)
+                continue  # unreadable, or exchanged at this moment: nobody's lane
+            try:
+                yield lane
+            finally:
+                lane.close()
 
     def index(self, tool: str, scopes: Sequence[str]) -> list[Stored]:
-        trusted = [lane for lane in self._all_lanes() if self._trusts(lane.owner)]
-        return [
-            stored
-            for scope in scopes
-            for lane in trusted
-            if self._trusts(lane.owner, scope)
-            for stored in self._list(lane, scope, tool)
-        ]
+        found: dict[str, list[Stored]] = {scope: [] for scope in scopes}
+        for lane, scope in self._trusted(scopes):
+            found[scope] += [stored for stored in self._list(lane, scope, tool) if stored.size <= MAX_PACK_BYTES]
+        return [stored for scope in scopes for stored in found[scope]]
 
     def tools(self, scopes: Sequence[str]) -> set[str]:
-        lanes = [lane for lane in self._all_lanes() if self._trusts(lane.owner)]
-        return {
-            name for scope in scopes for lane in lanes if self._trusts(lane.owner, scope) for name in lane.names(scope)
-        }
+        return {name for lane, scope in self._trusted(scopes) for name in lane.names(scope)}
+
+    def _trusted(self, scopes: Sequence[str]) -> Iterator[tuple[Lane, str]]:
+        """Which of these scopes of which lanes may be read, lane by lane."""
+        for lane in self.lanes(self._trusts):
+            for scope in scopes:
+                if self._trusts(lane.owner, scope):
+                    yield lane, scope
 
     def everything(self) -> Iterator[Stored]:
-        for lane in self._all_lanes():
+        for lane in self.lanes():
             for scope in lane.names():
                 if scope not in lanes_of.RESERVED:
                     for tool in lane.names(scope):
@@ -94,50 +103,85 @@ class DirectoryStore:
             for key, status in lane.packs(scope, tool, fingerprint):
                 address = Address(scope, tool, fingerprint, key)
                 if all(map(is_plain_name, address)):
-                    yield Stored(address, lane.name, lane.owner, status.st_size, status.st_mtime, trusted)
+                    on_disk = status.st_blocks * 512
+                    yield Stored(address, lane.name, lane.owner, status.st_size, status.st_mtime, trusted, on_disk)
+
+    def _folder_of(self, stored: Stored) -> tuple[Lane, int]:
+        """The lane and the folder of a pack. Raises `OSError` if they are not there, or not its owner's any more."""
+        if self._last is None or (self._last.name, self._last.owner) != (stored.place, stored.owner):
+            self._let_go_of_last()
+            self._last = Lane(self._lanes, stored.place, stored.owner)
+        return self._last, self._last.folder(*stored.address[:3])
+
+    def _let_go_of_last(self) -> None:
+        if self._last is not None:
+            self._last.close()
+            self._last = None
 
     def fetch(self, stored: Stored) -> bytes:
-        lane = self._open_lanes[stored.place]
-        scope, tool, fingerprint, key = stored.address
-        return lanes_of.read_pack(lane.folder(scope, tool, fingerprint), key + SUFFIX, lane.owner, MAX_PACK_BYTES)
+        try:
+            lane, folder = self._folder_of(stored)
+            return lanes_of.read_pack(folder, stored.address.key + SUFFIX, lane.owner, MAX_PACK_BYTES)
+        except OSError as error:
+            lanes_of.pass_over(error)
+            raise
 
     # -- writing ------------------------------------------------------------------------------------------------
 
     def my_lane(self) -> Lane:
-        if self._mine is None:
-            try:
-                self._mine = lanes_of.open_mine(self._lanes, self.where)
-            except OSError as error:
-                raise _refusal(self.where, error, "publish to")
-        return self._mine
+        if self._mine is not None:
+            return self._mine
+        try:
+            mine: Lane = in_spite_of_cleaning(lambda: lanes_of.open_mine(self._lanes, self.where), lambda: None)
+        except OSError as error:
+            raise _refusal(self.where, error, "publish to")
+        self._mine = mine
+        return mine
 
     def publish(self, packs: Iterable[tuple[Address, bytes]]) -> list[Published]:
-        lane = self.my_lane()
+        self.my_lane()
         outcomes: list[Published] = []
-        batch: list[tuple[Address, bytes]] = []
+        rest = iter(packs)
         try:
-            for item in packs:
-                batch.append(item)
-                if len(batch) == BATCH:
-                    outcomes += _publish_batch(lane, batch)
-                    batch = []
-            if batch:
-                outcomes += _publish_batch(lane, batch)
+            while batch := list(islice(rest, BATCH)):
+                outcomes += self._publish_batch(batch)
         except OSError as error:
             raise _refusal(self.where, error, "publish to")
         return outcomes
 
+    def _publish_batch(self, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:
+        names = [files.random_name() for _ in batch]
+        contents = [data for _, data in batch]
+        # W1: the bytes are on disk before any name points at them. After it neither tmp nor our lane is empty, so that
+        # no cleaning can take them away.
+        tmp = in_spite_of_cleaning(lambda: _write_in(self.my_lane(), names, contents), self._let_go_of_mine)
+        lane = self.my_lane()
+        outcomes: list[Published] = []
+        try:
+            for name, (address, _) in zip(names, batch, strict=True):
+                new = in_spite_of_cleaning(partial(_link, lane, tmp, name, address), lane.leave)
+                outcomes.append(Published(address, new))
+        finally:
+            _remove(tmp, names)
+        _sync_names(lane, {address[:3] for address, _ in batch})
+        return outcomes
+
+    def _let_go_of_mine(self) -> None:
+        if self._mine is not None:
+            self._mine.close()
+            self._mine = None
+
     def set_aside(self, stored: Stored) -> bool:
         try:
-            _move_aside(self._open_lanes[stored.place], stored.address)
+            lane, folder = self._folder_of(stored)
+            _move_aside(lane, folder, stored.address)
         except OSError:
             return False  # not our lane, or read-only: a miss all the same
         return True
 
     def delete(self, stored: Stored) -> bool:
-        lane = self._open_lanes[stored.place]
         try:
-            folder = lane.folder(*stored.address[:3])
+            _, folder = self._folder_of(stored)
         except OSError:
             return False
         return files.unlink_quietly(stored.address.key + SUFFIX, dir_fd=folder)
@@ -152,15 +196,15 @@ class DirectoryStore:
 
     def last_uses(self) -> dict[Address, float]:
         latest: dict[Address, float] = {}
-        for lane in self._all_lanes():
-            if self._trusts(lane.owner):
-                for address, day in usage.read(lane):
+        now = time.time()
+        for lane in self.lanes(self._trusts):
+            for address, day in usage.read(lane, now):
+                if self._trusts(lane.owner, address.scope):
                     latest[address] = max(day, latest.get(address, 0.0))
         return latest
 
-    def lanes(self) -> list[Lane]:
-        """The open lanes, for `store stats` and for cleaning up behind dead writers."""
-        return self._all_lanes()
+    def remove_if_empty(self, lane: Lane) -> None:
+        files.rmdir_quietly(lane.name, self._lanes)
 
     def trusts(self, owner: int, scope: str = "") -> bool:
         return self._trusts(owner, scope)
@@ -169,35 +213,42 @@ class DirectoryStore:
         return self._root
 
     def close(self) -> None:
-        mine = [self._mine] if self._mine else []
-        for lane in [*self._open_lanes.values(), *mine]:
-            lane.close()
-        self._open_lanes.clear()
-        self._mine = None
+        self._let_go_of_last()
+        self._let_go_of_mine()
         files.close_quietly(self._lanes)
         files.close_quietly(self._root)
 
 
-def _publish_batch(lane: Lane, batch: Sequence[tuple[Address, bytes]]) -> list[Published]:
-    tmp = lane.make_folder(lanes_of.TMP, mode=0o700)
-    names = [files.random_name() for _ in batch]
-    touched: set[tuple[str, ...]] = set()
+def _write_in(lane: Lane, names: Sequence[str], contents: Sequence[bytes]) -> int:
+    tmp = files.make_dir(lanes_of.TMP, 0o700, dir_fd=lane.fd)
     try:
-        _write_durably(
-            tmp, names, [data for _, data in batch]
-        )  # W1: the bytes are on disk before any name points at them
-        outcomes: list[Published] = []
-        for name, (address, _) in zip(names, batch, strict=True):
-            outcomes.append(Published(address, _link(lane, tmp, name, address)))
-            touched.add(address[:3])
-    finally:
-        for name in names:
-            files.unlink_quietly(name, dir_fd=tmp)
-    # W3: acknowledged entries survive power loss, with every folder on the way to them.
-    for path in sorted(touched):
-        files.fsync_dir(lane.folder(*path))
-        lane.sync_above(*path)
-    return outcomes
+        _write_durably(tmp, names, contents)
+    except BaseException:
+        _remove(tmp, names)
+        raise
+    return tmp
+
+
+def _remove(tmp: int, names: Sequence[str]) -> None:
+    for name in names:
+        files.unlink_quietly(name, dir_fd=tmp)
+    files.close_quietly(tmp)
+
+
+def _sync_names(lane: Lane, touched: set[tuple[str, ...]]) -> None:
+    """W3: acknowledged entries survive power loss, with every folder on the way to them.
+
+    By whom a folder was made does not matter: whoever made it may have been killed before syncing it.
+    """
+    for path in sorted(_with_those_above(touched)):
+        try:
+            files.fsync_dir(lane.folder(*path))
+        except FileNotFoundError:
+            continue  # cleaned away already, entry and folder
+
+
+def _with_those_above(paths: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    return {path[:depth] for path in paths for depth in range(len(path) + 1)}
 
 
 def _link(lane: Lane, tmp: int, name: str, address: Address) -> bool:
@@ -215,15 +266,14 @@ def _link(lane: Lane, tmp: int, name: str, address: Address) -> bool:
     try:
         inspect(lanes_of.read_pack(folder, final, lane.owner, MAX_PACK_BYTES), address)
     except (PackError, lanes_of.NotTheirs, files.NotRegular):
-        _move_aside(lane, address)
+        _move_aside(lane, folder, address)
         return files.link_new(name, tmp, final, folder)
     except FileNotFoundError:
         return files.link_new(name, tmp, final, folder)  # cleaned away at this moment
     return False
 
 
-def _move_aside(lane: Lane, address: Address) -> None:
-    folder = lane.folder(*address[:3])
+def _move_aside(lane: Lane, folder: int, address: Address) -> None:
     try:
         os.mkdir(lanes_of.QUARANTINE, 0o755, dir_fd=lane.fd)
     except FileExistsError:
@@ -233,7 +283,8 @@ def _move_aside(lane: Lane, address: Address) -> None:
         if owner == os.geteuid() != lane.owner:
             # Made by root in somebody's lane: its owner must be able to set aside and clean up there too.
             os.fchown(aside, lane.owner, -1)
-        kept_as = f"{address.tool}.{address.key}.{files.random_name()}{SUFFIX}"
+        # Cut: tool and key may be 200 letters each, and a name that is too long would leave the bad pack in its place.
+        kept_as = f"{address.tool[:60]}.{address.key[:120]}.{files.random_name()}{SUFFIX}"
         os.rename(address.key + SUFFIX, kept_as, src_dir_fd=folder, dst_dir_fd=aside)
     finally:
         os.close(aside)
@@ -295,12 +346,19 @@ def _open_root(path: str) -> int:
 
 def _open_lanes(root: int, path: str) -> int:
     try:
-        return files.open_dir(marker.LANES, root)
+        lanes = files.open_dir(marker.LANES, root)
     except OSError as error:
         raise _refusal(path, error, "read")
+    try:
+        marker.check_closed(os.path.join(path, marker.LANES), os.fstat(lanes))
+    except BaseException:
+        files.close_quietly(lanes)
+        raise
+    return lanes
 
 
 _HINTS = {
+    **lanes_of.EXHAUSTED,
     errno.ENOSPC: "ondol store gc --store {path} --max-size …, or free space or inodes there",
     errno.EDQUOT: "ondol store gc --store {path} --max-size …, or raise the quota",
     errno.EROFS: "mount it writable for jobs that publish, or run with --publish never",

@@ -18,6 +18,8 @@ MAX_MANIFEST_BYTES = 1 << 20
 MAX_PACK_BYTES = MAX_RAW_BYTES + MAX_MANIFEST_BYTES + 4096
 MAX_NAME_BYTES = 512
 MAX_DEPTH = 8
+#: No file system takes a longer component.
+MAX_PART_BYTES = 255
 #: Real kernels compress 10 to 1; zstd can claim 100,000 to 1, and a reader must not be made to believe it.
 MAX_RATIO = 1000
 
@@ -68,6 +70,8 @@ def check_name(name: object) -> str:
     if len(parts) > MAX_DEPTH:
         raise PackError(f"file name {name!r:.80} is not a plain relative path", because="too deep")
     for part in parts:
+        if len(part.encode("utf-8", "replace")) > MAX_PART_BYTES:
+            raise PackError(f"file name {name!r:.80} is not a plain relative path", because="too long")
         if part in ("", ".", ".."):
             raise PackError(f"file name {name!r:.80} is not a plain relative path", because="leads elsewhere")
         if part.isascii() and part.isprintable():

@@ -1,11 +1,22 @@
-"""Which entries to remove: facts and limits in, a list with reasons out. Decides, does nothing."""
+"""Which entries to remove: facts and limits in, a list with reasons out. Decides, does nothing.
+
+A store is written by people who do not know each other, so what one of them does must not cost the others their
+entries. Space is taken back from whoever holds most, users whom nobody trusts first, and from each of them the least
+recently useful. The plan covers everybody's entries, as if all of them cleaned; carried out is the part that whoever
+cleans may remove. So a stranger's terabyte, which we may not touch, makes us give up nothing of ours.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 
 from ondol.light import Record
 from ondol.store.api import Stored
+from ondol.store.entry import MAX_PACK_BYTES
+
+#: Clocks differ by less. A time further ahead than this was made up, and counts as no time at all.
+_AHEAD = 86400.0
 
 
 class Limits(Record):
@@ -20,6 +31,8 @@ class Candidate(Record):
     stored: Stored
     #: The later of its publication and its last noted use.
     useful_at: float
+    #: Whether whoever cleans may remove it.
+    ours: bool = True
 
 
 class Removal(Record):
@@ -27,26 +40,65 @@ class Removal(Record):
     reason: str
 
 
-def plan(candidates: Iterable[Candidate], limits: Limits, now: float, total: int, free: int) -> list[Removal]:
-    """Whole entries only, the least recently useful first, and no more than the limits ask for.
+def plan(candidates: Iterable[Candidate], limits: Limits, now: float, free: int) -> list[Removal]:
+    """Whole entries of ours only, and no more than the limits ask for.
 
-    `total` is the size of the whole store, what we may not delete included; `free` what its file system has left.
+    `candidates` are all entries of the store, those included that we may not remove; `free` is what its file system
+    has left.
     """
-    ordered = sorted(candidates, key=lambda candidate: (candidate.useful_at, candidate.stored.address))
     removals: list[Removal] = []
-    for stored, useful_at in ordered:
-        reason = _reason(limits, now - useful_at, total, free)
-        if not reason:
-            continue
-        removals.append(Removal(stored, reason))
-        total -= stored.size
-        free += stored.size
+    kept: list[Candidate] = []
+    for candidate in candidates:
+        candidate = candidate._replace(useful_at=_believable(candidate.useful_at, now))
+        reason = _reason(candidate, limits, now)
+        if reason:
+            free += candidate.stored.weight
+            removals += [Removal(candidate.stored, reason)] if candidate.ours else []
+        else:
+            kept.append(candidate)
+    return removals + _for_space(kept, limits, free)
+
+
+def _believable(moment: float, now: float) -> float:
+    """A pack's time is set by its owner: one dated years ahead would otherwise be the most useful of all for ever."""
+    return min(moment, now) if moment <= now + _AHEAD else 0.0
+
+
+def _reason(candidate: Candidate, limits: Limits, now: float) -> str:
+    """Why an entry goes whatever else is there; empty if nothing speaks against it."""
+    if candidate.stored.size > MAX_PACK_BYTES:
+        return "no entry can be so large"
+    if limits.max_age is not None and now - candidate.useful_at > limits.max_age:
+        return "age"
+    return ""
+
+
+def _for_space(candidates: list[Candidate], limits: Limits, free: int) -> list[Removal]:
+    """Take from whoever holds most, until it is enough."""
+    total = sum(candidate.stored.weight for candidate in candidates)
+    # By owner and not by lane: anybody can make himself a thousand lanes.
+    entries: dict[tuple[bool, int], list[Candidate]] = {}
+    for candidate in candidates:
+        entries.setdefault((candidate.stored.trusted, candidate.stored.owner), []).append(candidate)
+    holders: list[tuple[bool, int, int]] = []
+    for (trusted, owner), theirs in entries.items():
+        theirs.sort(key=lambda one: (one.useful_at, one.stored.address), reverse=True)
+        holders.append((trusted, -sum(one.stored.weight for one in theirs), owner))
+    heapq.heapify(holders)
+    removals: list[Removal] = []
+    while holders and (reason := _missing(limits, total, free)):
+        trusted, held, owner = heapq.heappop(holders)
+        theirs = entries[trusted, owner]
+        stored, _, ours = theirs.pop()
+        total -= stored.weight
+        free += stored.weight
+        removals += [Removal(stored, reason)] if ours else []
+        if theirs:
+            heapq.heappush(holders, (trusted, held + stored.weight, owner))
     return removals
 
 
-def _reason(limits: Limits, age: float, total: int, free: int) -> str:
-    if limits.max_age is not None and age > limits.max_age:
-        return "age"
+def _missing(limits: Limits, total: int, free: int) -> str:
     if limits.max_bytes is not None and total > limits.max_bytes:
         return "size"
     if limits.min_free is not None and free < limits.min_free:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ondol.errors import StoreError
+from ondol.errors import PackError, StoreError
 from ondol.host import files
+from ondol.light import Any
 
 TMP = "tmp"
 QUARANTINE = "quarantine"
@@ -27,6 +28,16 @@ USAGE = "usage"
 RESERVED = frozenset({TMP, QUARANTINE, USAGE})
 SUFFIX = ".pack"
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+#: We, or the machine, ran out of something: what to do. It says nothing about what we wanted to open.
+EXHAUSTED = {
+    errno.EMFILE: "allow more open files, such as: ulimit -n 4096",
+    errno.ENFILE: "allow the machine more open files, such as: sysctl fs.file-max=1000000",
+    errno.ENOMEM: "give the job more memory",
+}
+#: What a publisher is told if a cleaning took the folder away that it was about to use (ESTALE: over NFS).
+_VANISHED = frozenset({errno.ENOENT, errno.ESTALE})
+#: How often a publisher makes its folder again. Each time a cleaning must have come at just the wrong moment.
+_TRIES = 32
 #: Refusals that show a lane not to be ours (planted, or gone). Any other one, such as EIO, says nothing about whose it
 #: is, and must not make a second lane in which our earlier entries are not found.
 _SOMEBODY_ELSES = frozenset({errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -34,6 +45,34 @@ _SOMEBODY_ELSES = frozenset({errno.EPERM, errno.EACCES, errno.ENOENT, errno.ENOT
 
 class NotTheirs(OSError):
     """A directory or file in a lane that its owner alone does not control."""
+
+
+def pass_over(error: OSError) -> None:
+    """Go on without what could not be opened, as without any bad entry; but an exhausted reader knows nothing.
+
+    Raises `StoreError` then: a store that we had no descriptor left for must not look like an empty one.
+    """
+    if error.errno in EXHAUSTED:
+        because = os.strerror(error.errno)
+        raise StoreError("the store could not be read whole", because=because, hint=EXHAUSTED[error.errno])
+
+
+def listed(lanes: int) -> list[tuple[int, str]]:
+    """(owner, name) of each lane that one user controls, our own first: what we made ourselves needs the least faith.
+
+    Judged without opening any: everybody may make a thousand directories here.
+    """
+    found: list[tuple[int, str]] = []
+    with os.scandir(lanes) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError as error:
+                pass_over(error)
+                continue  # removed while we looked
+            if stat.S_ISDIR(status.st_mode) and not status.st_mode & _OTHERS_CAN_WRITE:
+                found.append((status.st_uid, entry.name))
+    return sorted(found, key=lambda one: (one[0] != os.geteuid(), one[1]))
 
 
 def open_checked(name: str, parent: int, owner: int | None = None) -> tuple[int, int]:
@@ -47,52 +86,78 @@ def open_checked(name: str, parent: int, owner: int | None = None) -> tuple[int,
 
 
 def read_pack(folder: int, name: str, owner: int, limit: int) -> bytes:
-    """A pack's bytes, if its file is a plain one that the lane's owner alone controls."""
-    data, status = files.read_regular(name, limit, dir_fd=folder)
-    if status.st_uid != owner or status.st_mode & _OTHERS_CAN_WRITE:
-        raise NotTheirs(1, f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}", name)
-    return data
+    """A pack's bytes, if its file is a plain one that the lane's owner alone controls.
+
+    Raises `PackError` if no pack can be like this file, before reading it.
+    """
+
+    def judge(fd: int, status: os.stat_result) -> None:
+        if status.st_uid != owner or status.st_mode & _OTHERS_CAN_WRITE:
+            raise NotTheirs(1, f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}", name)
+        if files.is_hollow(fd, status):
+            raise PackError("not a pack", because=f"most of its {status.st_size} bytes were never written")
+
+    try:
+        return files.read_regular(name, limit, folder, judge)[0]
+    except files.TooLarge as error:
+        raise PackError("not a pack", because=error.strerror or "too large")
+
+
+def in_spite_of_cleaning(act: Callable[[], Any], let_go: Callable[[], None]) -> Any:
+    """Do something that makes folders and uses them, again if a cleaning takes one away, still empty, in between.
+
+    `let_go` closes what was open: a folder that is gone stays gone for whoever has it open.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return act()
+        except OSError as error:
+            if error.errno not in _VANISHED or not tries_left:
+                raise
+            let_go()
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 class Lane:
-    """One open lane. Keeps its folders open, so that a thousand reads cost a thousand opens, not five thousand."""
+    """One open lane. The folder that was last asked for stays open, with those above it, and no other: a thousand reads
+    from one folder cost a thousand opens, and a thousand folders cost four descriptors.
+    """
 
-    def __init__(self, lanes: int, name: str) -> None:
+    def __init__(self, lanes: int, name: str, owner: int | None = None) -> None:
         self.name = name
-        self.fd, self.owner = open_checked(name, lanes)
-        self._folders: dict[tuple[str, ...], int] = {}
-        self._synced: set[tuple[str, ...]] = set()
+        self.fd, self.owner = open_checked(name, lanes, owner)
+        self._open: list[tuple[str, int]] = []
 
     def folder(self, *path: str) -> int:
-        """A directory below the lane, each level checked. Raises `OSError` if it is not there or not theirs."""
-        if not path:
-            return self.fd
-        if path not in self._folders:
-            self._folders[path], _ = open_checked(path[-1], self.folder(*path[:-1]), self.owner)
-        return self._folders[path]
+        """A directory below the lane, each level checked; open until another one is asked for.
+
+        Raises `OSError` if it is not there or not theirs.
+        """
+        return self._enter(path, lambda name, above: open_checked(name, above, self.owner)[0])
 
     def make_folder(self, *path: str, mode: int = 0o755) -> int:
         """The same, created on the way. For the lane's owner only."""
-        if not path:
-            return self.fd
-        if path not in self._folders:
-            self._folders[path] = files.make_dir(path[-1], mode, dir_fd=self.make_folder(*path[:-1]))
-        return self._folders[path]
+        return self._enter(path, lambda name, above: files.make_dir(name, mode, dir_fd=above))
 
-    def sync_above(self, *path: str) -> None:
-        """Make the folders on the way to this one durable, once: by whom they were made does not matter, because
-        whoever made them may have been killed before syncing them.
-        """
-        for depth in range(len(path)):
-            if path[: depth + 1] not in self._synced:
-                files.fsync_dir(self.folder(*path[:depth]))
-                self._synced.add(path[: depth + 1])
+    def _enter(self, path: tuple[str, ...], opened: Callable[[str, int], int]) -> int:
+        for depth, name in enumerate(path):
+            if depth < len(self._open) and self._open[depth][0] == name:
+                continue
+            self.leave(depth)
+            self._open.append((name, opened(name, self._open[-1][1] if self._open else self.fd)))
+        return self._open[len(path) - 1][1] if path else self.fd
+
+    def leave(self, depth: int = 0) -> None:
+        """Close the open folders below this depth."""
+        while len(self._open) > depth:
+            files.close_quietly(self._open.pop()[1])
 
     def names(self, *path: str) -> list[str]:
         """The names in a folder; none if it cannot be read: that part of the lane is a miss."""
         try:
             return files.list_names(self.folder(*path))
-        except OSError:
+        except OSError as error:
+            pass_over(error)
             return []
 
     def packs(self, *path: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -103,17 +168,17 @@ class Lane:
                     if entry.name.endswith(SUFFIX):
                         try:
                             status = entry.stat(follow_symlinks=False)
-                        except OSError:
+                        except OSError as error:
+                            pass_over(error)
                             continue  # deleted while we looked
                         if stat.S_ISREG(status.st_mode):
                             yield entry.name.removesuffix(SUFFIX), status
-        except OSError:
-            return
+        except OSError as error:
+            pass_over(error)
 
     def close(self) -> None:
-        for fd in [*self._folders.values(), self.fd]:
-            files.close_quietly(fd)
-        self._folders.clear()
+        self.leave()
+        files.close_quietly(self.fd)
 
 
 def open_mine(lanes: int, where: str) -> Lane:

@@ -7,12 +7,13 @@ that change it, never by jobs. Whether a reader believes it depends on who owns 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
 from ondol.host import files
 from ondol.light import Any, Record
-from ondol.words import is_plain_name
+from ondol.words import is_number, is_plain_name
 
 NAME = "ondol-store.json"
 LANES = "lanes"
@@ -112,7 +113,7 @@ def parse_writers(text: str, *, known: bool = False) -> Writers:
 
 def _somebody(word: str, known: bool) -> str:
     """The UID of a user, by number or name; a group and `any` as they are."""
-    if word.isascii() and word.isdigit() and int(word) < 2**32 - 1:
+    if is_number(word) and int(word) < 2**32 - 1:
         return str(int(word))
     if word == ANY or (known and word.startswith("@")):
         return word
@@ -128,6 +129,31 @@ def _somebody(word: str, known: bool) -> str:
         raise ValueError(word, f"is no {kind} that this machine knows, and no UID")
 
 
+def is_open(status: os.stat_result) -> bool:
+    """Whether others than the owner can change this: a file's contents, or which names a directory has."""
+    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+    return bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and not sticky
+
+
+def mend(path: str, status: os.stat_result) -> str:
+    """The command that closes it. Everybody may add to `lanes`, as to /tmp, and nobody rename what others added."""
+    from shlex import quote
+
+    change = "+t" if os.path.basename(path) == LANES else "go-w"
+    return f"{'' if os.geteuid() in (0, status.st_uid) else 'sudo '}chmod {change} {quote(path)}"
+
+
+def check_closed(path: str, status: os.stat_result) -> None:
+    """Refuse a store whose word is anybody's: whoever can write its marker names himself a writer for everybody."""
+    if is_open(status):
+        who = "everybody" if status.st_mode & stat.S_IWOTH else f"every member of group {status.st_gid}"
+        raise StoreError(
+            f"the store is not used: {path} can be changed by {who}",
+            because=f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}",
+            hint=mend(path, status),
+        )
+
+
 def read(root: int, where: str) -> Marker:
     """The marker of an open store directory."""
     try:
@@ -140,6 +166,7 @@ def read(root: int, where: str) -> Marker:
             because=f"{NAME}: {error.strerror or error}",
             hint=f"make {where} readable for uid {os.geteuid()} (chmod -R a+rX)",
         )
+    check_closed(os.path.join(where, NAME), status)
     identity = data[len(_BEFORE_ID) : len(data) - len(_AFTER_ID)]
     if data == _BEFORE_ID + identity + _AFTER_ID and identity.isalnum():
         return Marker(identity.decode(), Writers(), status.st_uid)
@@ -191,9 +218,9 @@ def create(path: str, writers: Writers, *, shared: bool, signed: tuple[str, ...]
     try:
         if _exists(root):
             return False
+        _set_rights(root, shared)
+        check_closed(path, os.fstat(root))
         os.close(files.make_dir(LANES, 0o1777 if shared else 0o755, dir_fd=root))
-        if shared:
-            _open_to_all(root)
         # Durable before the marker is: after power loss a marker without lanes would be a store that can neither be
         # used nor made again.
         files.fsync_dir(root)
@@ -230,11 +257,14 @@ def _exists(root: int) -> bool:
     return True
 
 
-def _open_to_all(root: int) -> None:
-    """Readers of any UID must be able to pass through the root, under umask 077 too."""
+def _set_rights(root: int, shared: bool) -> None:
+    """Readers of any UID must be able to pass through the root, under umask 077 too; nobody else writes in it, under
+    umask 002 or below a setgid directory neither.
+    """
     status = os.fstat(root)
     if status.st_uid == os.geteuid():
-        os.fchmod(root, (status.st_mode & 0o7777) | 0o555)
+        mode = stat.S_IMODE(status.st_mode) | (0o555 if shared else 0)
+        os.fchmod(root, mode & ~(stat.S_IWGRP | stat.S_IWOTH) if is_open(status) else mode)
 
 
 def _open(path: str) -> int:

@@ -194,7 +194,7 @@ def _parse_signature(block: bytes) -> tuple[bytes, bytes]:
 
 def _parse_manifest(data: bytes, seal: Seal) -> Manifest:
     try:
-        fields = json.loads(data)
+        fields = json.loads(data, object_pairs_hook=_each_once)
         address = check_address(Address(fields["scope"], fields["tool"], fields["fingerprint"], fields["key"]))
         rows = [_parse_row(row) for row in fields["files"]]
         title, seconds, provenance = str(fields["title"]), float(fields["seconds"]), dict(fields["provenance"])
@@ -204,6 +204,14 @@ def _parse_manifest(data: bytes, seal: Seal) -> Manifest:
         raise PackError("pack with an unreadable manifest", because=f"{type(error).__name__}: {error}")
     check_table([row[0] for row in rows], [row[1] for row in rows])
     return Manifest(address, title, seconds, provenance, tuple(rows), seal)
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that is there twice one reader takes the first and another the last: they must not see two entries."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key is there twice")
+    return fields
 
 
 def _parse_row(row: Any) -> tuple[str, int, bool, str]:
@@ -224,6 +232,8 @@ def _decompress(contents: memoryview, total: int) -> memoryview:
         # The frame's own claim decides what gets allocated, so it must be the one that was checked.
         if frame.content_size != total or frame.window_size > _MAX_WINDOW:
             raise PackError("pack whose contents disagree with its manifest", because=f"{frame.content_size} bytes")
+        if zstd.end_of(frame, contents) != len(contents):
+            raise PackError("pack with something after its contents", because=f"{len(contents)} bytes")
         raw = zstd.codec().decompress(contents, total)
     except zstd.ZstdError as error:
         raise PackError("pack whose contents do not unpack", because=str(error))

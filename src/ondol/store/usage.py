@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ondol.host import files
 from ondol.store import lane as lanes_of
@@ -16,7 +17,11 @@ from ondol.store.entry import Address
 from ondol.words import is_plain_name
 
 _DAY = 86400
-_MAX_BYTES = 64 << 20
+#: A day's notes of a user of a hundred thousand entries are 11 MiB.
+_MAX_BYTES = 16 << 20
+#: What is read of one lane at most, the newest first: notes are hints, and a lane's owner can write what he likes.
+_MAX_LANE_BYTES = 64 << 20
+_MAX_NOTES = 500_000
 #: Notes older than this are forgotten when new ones are written.
 KEPT_DAYS = 90
 
@@ -25,34 +30,53 @@ def note(lane: lanes_of.Lane, addresses: Iterable[Address], now: float) -> None:
     folder = lane.make_folder(lanes_of.USAGE)
     today = str(int(now // _DAY))
     lines = {"/".join(address) for address in addresses}
-    known = set(_lines(folder, today))
-    if lines <= known:
-        return
-    temporary = f".{files.random_name()}"
-    try:
-        files.write_new(temporary, "\n".join(sorted(lines | known)).encode(), 0o644, dir_fd=folder, sync=False)
-        os.rename(temporary, today, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        files.unlink_quietly(temporary, dir_fd=folder)
-    for name in files.list_names(folder):
-        if name.isdigit() and int(name) < int(today) - KEPT_DAYS:
-            files.unlink_quietly(name, dir_fd=folder)
+    known = set(_lines(folder, today, _MAX_BYTES))
+    if not lines <= known:
+        temporary = f".{files.random_name()}"
+        try:
+            files.write_new(temporary, "\n".join(sorted(lines | known)).encode(), 0o644, dir_fd=folder, sync=False)
+            os.rename(temporary, today, src_dir_fd=folder, dst_dir_fd=folder)
+        finally:
+            files.unlink_quietly(temporary, dir_fd=folder)
+        forget(lane, now)
 
 
-def read(lane: lanes_of.Lane) -> Iterator[tuple[Address, float]]:
+def forget(lane: lanes_of.Lane, now: float) -> None:
+    """Remove notes that no reader looks at any more, or that are dated ahead."""
+    names = lane.names(lanes_of.USAGE)
+    current = _current(names, now)
+    for name in names:
+        if name not in current and not name.startswith("."):  # those are being written
+            files.unlink_quietly(name, dir_fd=lane.folder(lanes_of.USAGE))
+
+
+def read(lane: lanes_of.Lane, now: float) -> Iterator[tuple[Address, float]]:
     """(address, seconds since the epoch) of each note in a lane; unreadable notes are skipped."""
-    for name in lane.names(lanes_of.USAGE):
-        if not name.isdigit():
-            continue
-        for line in _lines(lane.folder(lanes_of.USAGE), name):
+    return islice(_notes(lane, now), _MAX_NOTES)
+
+
+def _notes(lane: lanes_of.Lane, now: float) -> Iterator[tuple[Address, float]]:
+    left = _MAX_LANE_BYTES
+    for name in _current(lane.names(lanes_of.USAGE), now):
+        for line in _lines(lane.folder(lanes_of.USAGE), name, min(left, _MAX_BYTES)):
+            left -= len(line) + 1
             parts = line.split("/")
             if len(parts) == 4 and all(map(is_plain_name, parts)):
                 yield Address(*parts), float(int(name) * _DAY)
 
 
-def _lines(folder: int, name: str) -> list[str]:
+def _current(names: Iterable[str], now: float) -> list[str]:
+    """The files of days that count, the newest first. A day that has not come would keep its entries for ever."""
+    today = int(now // _DAY)
+    days = range(today + 1, today - KEPT_DAYS - 1, -1)  # one ahead: another host's clock
+    there = set(names)
+    return [name for name in map(str, days) if name in there]
+
+
+def _lines(folder: int, name: str, limit: int) -> list[str]:
     try:
-        data, _ = files.read_regular(name, _MAX_BYTES, dir_fd=folder)
-    except OSError:
+        data, _ = files.read_regular(name, limit, dir_fd=folder)
+    except OSError as error:
+        lanes_of.pass_over(error)
         return []
     return data.decode("utf-8", "replace").split("\n")

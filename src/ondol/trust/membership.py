@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 
+from ondol.words import is_number
+
 
 @lru_cache(maxsize=4096)
 def is_member(uid: int, group: str) -> bool:
@@ -13,7 +15,7 @@ def is_member(uid: int, group: str) -> bool:
     import pwd
 
     try:
-        wanted = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+        wanted = int(group) if is_number(group) else grp.getgrnam(group).gr_gid
         user = pwd.getpwuid(uid)
         return wanted in os.getgrouplist(user.pw_name, user.pw_gid)
     except (KeyError, OSError):

@@ -49,7 +49,7 @@ def pull_request_scope(number: str, repository: str) -> str:
     Empty without a number or a repository: such a job writes nothing. `+` and `=` stand in no repository's name, so two
     of them never make one scope; one with other letters, or too long a name, is told apart by a digest.
     """
-    if not (number.isascii() and number.isdigit() and len(number) < 20 and repository):
+    if not (words.is_number(number) and repository):
         return ""
     carried = repository.replace("/", "+")
     if "+" in repository or "=" in repository or len(carried) > _LONGEST_REPOSITORY or not words.is_plain_name(carried):

@@ -12,11 +12,11 @@ from ondol.errors import UsageError
 from ondol.jobs.open_store import open_store
 from ondol.store import clean, gc_plan
 
-_DESCRIPTION = """Remove whole entries, the least recently useful first, until the store keeps
-the limits; and what dead writers left behind.
+_DESCRIPTION = """Remove whole entries until the store keeps the limits; and what dead writers left behind.
 
-Safe beside running jobs, beside other cleanings, and on a full disk. You can remove your own entries; root can remove
-all."""
+For space, users whom you do not trust give first, then whoever holds most, each the least recently useful entries
+first. Safe beside running jobs, beside other cleanings, and on a full disk. You can remove your own entries; root can
+remove all."""
 _EXAMPLES = """\
   ondol store gc --max-age 30d
   ondol store gc --store /ci-cache/ondol --max-size 20GiB --min-free 10GiB
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     result = clean.clean(store, _limits(parsed), now, dry_run=parsed.dry_run)
     if parsed.as_json:
         removed = [
-            {"entry": "/".join(r.stored.address), "size": r.stored.size, "reason": r.reason} for r in result.removed
+            {"entry": "/".join(r.stored.address), "size": r.stored.weight, "reason": r.reason} for r in result.removed
         ]
         output.say_json({**result._asdict(), "removed": removed, "dry_run": parsed.dry_run})
         return exitcodes.OK

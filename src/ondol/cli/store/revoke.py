@@ -67,7 +67,7 @@ def _record(parsed: argparse.Namespace) -> revocations.Revocation:
     kind, value = given[0] if given else ("scope", "*")
     if not given and not parsed.before:
         raise UsageError("nothing to revoke was named", hint="ondol store revoke --help")
-    if kind == "owner" and not (value.isascii() and value.isdigit()):
+    if kind == "owner" and not words.is_number(value):
         raise UsageError(f"--owner {value!r} is no UID", hint="ondol store ls shows owners")
     return revocations.Revocation(kind, value[:200], _time(parsed.before), parsed.why[:500], int(time.time()))
 

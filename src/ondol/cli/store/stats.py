@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
@@ -48,6 +49,9 @@ def main(arguments: list[str]) -> int:
 
 def _facts(store: DirectoryStore) -> dict[str, Any]:
     everything = list(store.everything())
+    entries, taken = Counter(stored.place for stored in everything), Counter[str]()
+    for stored in everything:
+        taken[stored.place] += stored.weight
     uses = store.last_uses()
     week = time.time() - 7 * 86400
     free, inodes = filesystem.free_space(store.root_fd())
@@ -56,8 +60,8 @@ def _facts(store: DirectoryStore) -> dict[str, Any]:
             "name": lane.name,
             "owner": lane.owner,
             "trusted": store.trusts(lane.owner),
-            "entries": sum(stored.place == lane.name for stored in everything),
-            "bytes": sum(stored.size for stored in everything if stored.place == lane.name),
+            "entries": entries[lane.name],
+            "bytes": taken[lane.name],
             "quarantined": len(lane.names(lanes_of.QUARANTINE)),
             "half_written": len(lane.names(lanes_of.TMP)),
         }
@@ -68,7 +72,7 @@ def _facts(store: DirectoryStore) -> dict[str, Any]:
         "writers": str(store.marker.writers),
         "said_by": store.marker.owner,
         "entries": len(everything),
-        "bytes": sum(stored.size for stored in everything),
+        "bytes": taken.total(),
         "used_last_week": sum(uses.get(stored.address, 0.0) > week for stored in everything),
         "free_bytes": free,
         "free_inodes": inodes,

@@ -16,7 +16,7 @@ from ondol.doctor.probing import PREFIX
 from ondol.doctor.subject import CACHE, Subject
 from ondol.doctor.walk import Seen
 from ondol.host import files, filesystem
-from ondol.words import age, plural
+from ondol.words import age, is_number, plural
 
 _LOCK, _BUILD_FILE, _TORCH = "lock", "build.ninja", b"TORCH_EXTENSION_NAME"
 _MAX_BUILD_FILE = 1 << 20
@@ -90,7 +90,7 @@ def _is_left(subject: Subject, entry: Seen) -> bool:
 
 def _is_held(entry: Seen) -> bool:
     """Whether a process that we may look at has it open."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in filter(is_number, os.listdir("/proc")):
         try:
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 link = f"/proc/{pid}/fd/{fd}"

@@ -24,12 +24,16 @@ _THINGS = ("folder or pack", "folders and packs")
 
 class Store(Check):
     name = "store"
-    summary = "a store of another format, whose writers are not believed, or with lanes that readers pass over"
+    summary = "a store that others can change, of another format, or with writers or lanes that readers pass over"
     roles = frozenset({STORE})
     walks = True
-    fixes = "takes the rights of others away in own lanes, where they make readers pass entries over"
+    fixes = "takes the rights of others away in own stores and lanes, where they make readers pass entries over"
 
     def run(self, subject: Subject) -> Iterator[Finding]:
+        anybodys = list(self._anybodys(subject))
+        if anybodys:
+            yield from anybodys
+            return  # nothing else that it says can be believed
         try:
             store = DirectoryStore(subject.real, subject.machine.judge)
         except StoreError as error:
@@ -44,6 +48,23 @@ class Store(Check):
         finally:
             store.close()
 
+    def _anybodys(self, subject: Subject) -> Iterator[Finding]:
+        """What makes readers refuse the whole store: they cannot know who wrote it."""
+        for name in ("", marker.NAME, marker.LANES):
+            path = os.path.join(subject.real, name) if name else subject.real
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            if not marker.is_open(status):
+                continue
+            what = f"others than its owner can change {path}, so no job uses the store"
+            why = "whoever can write there can name himself a writer for everybody, or exchange what others published"
+            add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, _OTHERS_CAN_WRITE)
+            repair = Repair("chmod", path, status.st_dev, status.st_ino, add=add, drop=drop)
+            repairs = (repair,) if status.st_uid == subject.machine.uid else ()
+            yield Finding(self.name, ERROR, what, place(path, status), why, marker.mend(path, status), 1, repairs)
+
     def _marker(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
         reader = owners.Reader(subject.machine.uid, frozenset(subject.machine.trusted), identity.overflow_uid())
         if owners.believes(reader, store.marker.owner) or store.marker.writers == marker.Writers():
@@ -57,13 +78,7 @@ class Store(Check):
         path = os.path.join(subject.real, marker.LANES)
         status = os.lstat(path)
         fix = f"chmod 1777 {commands.quote(path)}"
-        ours = status.st_uid == subject.machine.uid
-        fix = fix if ours else commands.as_root(subject.machine.uid, fix)
-        if status.st_mode & _OTHERS_CAN_WRITE and not status.st_mode & stat.S_ISVTX:
-            what = f"others can rename and remove lanes in {path}"
-            why = "without the sticky bit one user's entries are at the mercy of every other"
-            repair = Repair("chmod", path, status.st_dev, status.st_ino, add=stat.S_ISVTX)
-            yield Finding(self.name, WARNING, what, place(path, status), why, fix, 1, (repair,) if ours else ())
+        fix = fix if status.st_uid == subject.machine.uid else commands.as_root(subject.machine.uid, fix)
         writers = store.marker.writers
         several = writers.anyone or writers.groups or set(writers.uids) - {status.st_uid, 0}
         if several and not status.st_mode & stat.S_IWOTH:
