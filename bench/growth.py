@@ -50,7 +50,7 @@ def _cases(work: Path, store: Path) -> dict[str, measure.Case]:
 
 
 def _open_and_list(path: Path) -> float:
-    settings = merge({"store": str(path)}, {}, {}, "")
+    settings = merge({"store": str(path)}, {})
     started = time.perf_counter()
     store = open_store(settings)
     store.index("triton", ["main"])

@@ -21,7 +21,7 @@ def make_store(path: Path) -> None:
 
 def add_entries(path: Path, start: int, stop: int) -> None:
     """Entries number `start` to `stop`, published as any job's are; but not synced: only their number matters."""
-    store = open_store(merge({"store": str(path)}, {}, {}, ""))
+    store = open_store(merge({"store": str(path)}, {}))
     real = os.fsync
     os.fsync = lambda fd: None  # noqa: ARG005
     try:

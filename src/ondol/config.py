@@ -1,27 +1,34 @@
-"""Settings: one table of options; the command line beats the environment beats the file; every value knows its origin.
+"""Settings: one table of options; the command line beats the environment beats files; every value knows its origin.
 
 The same table makes the flags of `ondol run`, the `ONDOL_*` variables, the keys of `[tool.ondol]`, what `ondol
-config` prints and the reference page. An unknown key or an impossible value is an error that names the value and
-where it came from.
+config` prints and the reference page. It also says which files are believed about what: a pull request edits the files
+of its project, so these say nothing about trust. Which files there are is the business of `trust/settings.py`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ondol import words
 from ondol.errors import UsageError
 from ondol.light import Any, Record
 
 PREFIX = "ONDOL_"
+#: What we set for processes of ours.
+_INTERNAL = ("ONDOL_ROOM", "ONDOL_DEVICE", "ONDOL_FRONT", "ONDOL_GUARDED", "ONDOL_OWNER")
 FILES = ("ondol.toml", "pyproject.toml")
+USER_FILE, SITE_FILE = "~/.config/ondol/ondol.toml", "/etc/ondol/ondol.toml"
+#: Whose file it is. A project's, on CI, where a pull request can have edited it; one's own checkout's, off CI; and
+#: the user's or the site's.
+PROJECT, OWN, OUTSIDE = 0, 1, 2
+#: No flag and no variable either: these stand in a pipeline's own text, which the jobs in question write.
+FILES_ONLY = 3
 
 
 class Option(Record):
     name: str
-    #: text, name, flag, list, count, size, duration, uids, or choice
+    #: text, path, name, flag, list, count, size, duration, uids, or choice
     kind: str
     default: Any
     help: str
@@ -29,6 +36,15 @@ class Option(Record):
     choices: tuple[str, ...] = ()
     #: The table of the file in which it stands, for what concerns one tool: `[tool.ondol.triton]`.
     table: str = ""
+    #: The least file that is believed. PROJECT is convenience. All above it concern trust: on their word something is
+    #: executed, written or believed.
+    least: int = PROJECT
+    #: What any file may say all the same, because it only makes Ondol do less.
+    tight: tuple[Any, ...] = ()
+
+    @property
+    def sort(self) -> str:
+        return "trust" if self.least else "convenience"
 
     @property
     def key(self) -> str:
@@ -45,26 +61,60 @@ class Option(Record):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("store", "text", "", "the store: a directory (default: one under your cache directory)", "PATH"),
+    Option("store", "path", "", "the store: a directory (default: one under your cache directory)", "PATH", least=OWN),
     Option("tools", "list", ["auto"], "which tools' caches to manage; naming one overrides its own variables", "NAMES"),
-    Option("scope", "name", "auto", "trust namespace to publish into; `main` and this one are read", "NAME"),
-    Option("publish", "choice", "auto", "when to publish what is new", "", ("never", "on-success", "auto")),
-    Option("room-dir", "text", "", "where to make the private room (default: node-local temporary space)", "DIR"),
+    Option("scope", "name", "auto", "scope to publish into; `main` and this one are read", "NAME", least=OWN),
     Option(
-        "share", "text", "auto", "one room for the ranks of a job step on a node: auto (srun), off, or a name", "KEY"
+        "publish",
+        "choice",
+        "auto",
+        "when to publish what is new",
+        choices=("never", "on-success", "auto"),
+        least=OWN,
+        tight=("never",),
     ),
-    Option("keep-room", "flag", False, "leave the room behind and say where it is"),
-    Option("strict", "flag", False, "fail (status 123) if there was any cache trouble"),
-    Option("require-warm", "flag", False, "fail (status 122), with the list, if anything new was compiled"),
-    Option("frozen", "flag", False, "fill, and publish nothing: for performance jobs"),
+    Option(
+        "room-dir", "path", "", "where to make the private room (default: node-local temporary space)", "DIR", least=OWN
+    ),
+    Option(
+        "share",
+        "text",
+        "auto",
+        "one room for the ranks of a job step on a node: auto (srun), off, or a name",
+        "KEY",
+        least=OWN,
+        tight=("off",),
+    ),
+    Option("keep-room", "flag", False, "leave the room behind and say where it is", least=OWN),
+    Option("strict", "flag", False, "fail (status 123) if there was any cache trouble", least=OWN, tight=(True,)),
+    Option(
+        "require-warm",
+        "flag",
+        False,
+        "fail (status 122), with the list, if anything new was compiled",
+        least=OWN,
+        tight=(True,),
+    ),
+    Option("frozen", "flag", False, "fill, and publish nothing: for performance jobs", least=OWN, tight=(True,)),
     Option("fill-max", "size", 256 << 20, "how many packed bytes to fill, the most recently useful first", "SIZE"),
     Option("store-timeout", "duration", 120.0, "give up on a slow store after this long, and run without it", "TIME"),
-    Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS"),
-    Option("trusted-jobs", "list", [], "jobs that may write `main`, where the CI system cannot tell", "NAMES"),
+    Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS", least=OUTSIDE),
     Option(
-        "sign-key", "text", "", "sign what is published with this key: fd:N, env:NAME, or (for close) a file", "KEY"
+        "trusted-jobs",
+        "list",
+        [],
+        "Jenkins jobs, GitLab projects and forks whose branches may write `main`",
+        least=FILES_ONLY,
     ),
-    Option("retries", "count", 0, "run the command again, so often, if it failed of a fault in a cache", "N"),
+    Option(
+        "sign-key",
+        "text",
+        "",
+        "sign what is published with this key: fd:N, env:NAME, or (for close) a file",
+        "KEY",
+        least=OUTSIDE,
+    ),
+    Option("retries", "count", 0, "run the command up to N times more if a known cache fault made it fail", "N"),
     Option(
         "triton-autotune",
         "flag",
@@ -76,13 +126,14 @@ OPTIONS: tuple[Option, ...] = (
     Option("helion-autotune", "flag", True, "share what Helion's autotuning measured", table="helion"),
     Option(
         "ccache-shared",
-        "text",
+        "path",
         "",
         "a directory of compiled objects behind each job's own ccache",
         "DIR",
         table="ccache",
+        least=OWN,
     ),
-    Option("json", "text", "", "write what happened to this file", "FILE"),
+    Option("json", "path", "", "write what happened to this file", "FILE", least=OUTSIDE),
     Option("quiet", "flag", False, "say nothing but warnings"),
     Option("verbose", "flag", False, "say more: what was set, filled, refused and why"),
 )
@@ -122,8 +173,12 @@ class Settings:
     quiet: bool
     verbose: bool
 
-    def __init__(self, values: Mapping[str, Value]) -> None:
+    def __init__(self, values: Mapping[str, Value], warnings: Sequence[str] = (), remarks: Sequence[str] = ()) -> None:
         self._values = dict(values)
+        #: Files that could not be used, and what in them makes no sense.
+        self.warnings = list(warnings)
+        #: What files said that is not theirs to say.
+        self.remarks = list(remarks)
         for name, value in values.items():
             setattr(self, BY_NAME[name].attribute, value.value)
 
@@ -137,33 +192,87 @@ class Settings:
         return [(BY_NAME[name], value) for name, value in self._values.items()]
 
 
-def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Settings:
-    """Merge command-line `flags` (by option name, only those given), the environment and the nearest file."""
-    file_values, path = _read_nearest_file(directory)
-    return merge(flags, env, file_values, path)
+class File(Record):
+    """What a settings file says."""
+
+    path: str
+    #: PROJECT, OWN or OUTSIDE
+    standing: int
+    section: Mapping[str, Any]
 
 
-def merge(flags: Mapping[str, Any], env: Mapping[str, str], from_file: Mapping[str, Any], path: str) -> Settings:
-    from_file = _by_key(from_file)
-    known = {option.key: option for option in OPTIONS}
-    unknown = [key for key in from_file if key not in known]
-    if unknown:
-        meant = words.closest(unknown[0], list(known))
-        raise UsageError(
-            f"unknown key {unknown[0]!r} in {path}",
-            hint=f"did you mean {meant!r}?" if meant else "ondol config lists the keys",
-        )
-    values: dict[str, Value] = {}
+def merge(
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    files: Sequence[File] = (),
+    directory: str = "",
+    warnings: Sequence[str] = (),
+) -> Settings:
+    """`flags`: by option name, only those given. `files`: the one that counts first comes first. `directory`: what
+    relative paths in flags and variables are relative to.
+    """
+    values = {option.name: Value(option.default, "default") for option in OPTIONS}
+    warnings, remarks = list(warnings), _odd_variables(env)
+    given: dict[str, Value] = {}
     for option in OPTIONS:
+        if option.least == FILES_ONLY:
+            continue
         if option.name in flags:
-            values[option.name] = _convert(option, flags[option.name], "command line")
+            given[option.name] = _convert(option, flags[option.name], "command line", directory)
         elif env.get(option.variable, "") != "":
-            values[option.name] = _convert(option, env[option.variable], option.variable)
-        elif option.key in from_file:
-            values[option.name] = _convert(option, from_file[option.key], path)
-        else:
-            values[option.name] = Value(option.default, "default")
-    return Settings(values)
+            given[option.name] = _convert(option, env[option.variable], option.variable, directory)
+    for file in reversed(files):
+        found, bad = _from_file(file)
+        warnings += bad
+        said = [name for name, value in found.items() if not _believed(BY_NAME[name], value.value, file.standing)]
+        if vain := [BY_NAME[name].key for name in said if name not in given]:
+            remarks.append(_passed_over(file, vain))
+        values |= {name: value for name, value in found.items() if name not in said}
+    return Settings(values | given, warnings, remarks)
+
+
+def _odd_variables(env: Mapping[str, str]) -> list[str]:
+    """Variables that look like a setting's and are none."""
+    known = {option.variable: option for option in OPTIONS}
+    remarks = []
+    for name in env:
+        if not name.startswith(PREFIX) or name in _INTERNAL:
+            continue
+        if name in known:
+            if known[name].least == FILES_ONLY:
+                remarks.append(f"{name} passed over, because only {USER_FILE} or {SITE_FILE} can say that")
+        elif meant := words.closest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 0.75):
+            remarks.append(f"{name} is no setting; did you mean {PREFIX}{meant}?")
+    return [words.printable(remark) for remark in remarks]
+
+
+def _believed(option: Option, value: Any, standing: int) -> bool:
+    return standing >= min(option.least, OUTSIDE) or value in option.tight
+
+
+def _passed_over(file: File, keys: list[str]) -> str:
+    why = "on CI anybody's pull request can edit it" if file.standing == PROJECT else "that is not a project's to say"
+    options = [option for option in OPTIONS if option.key in keys]
+    typed = " ".join(f"--{option.name}" for option in options if option.least != FILES_ONLY)
+    instead = " or ".join(filter(None, (typed, f"{USER_FILE} or {SITE_FILE}")))
+    return f"{words.printable(file.path)}: {', '.join(keys)} passed over, because {why} (instead: {instead})"
+
+
+def _from_file(file: File) -> tuple[dict[str, Value], list[str]]:
+    """(values by option name, what in it makes no sense)"""
+    known = {option.key: option for option in OPTIONS}
+    values, bad = {}, []
+    for key, raw in _by_key(file.section).items():
+        try:
+            if key not in known:
+                meant = words.closest(key, list(known))
+                hint = f"did you mean {meant!r}?" if meant else "ondol config lists the keys"
+                raise UsageError(f"unknown key {key!r} in {words.printable(file.path)}", hint=hint)
+            option = known[key]
+            values[option.name] = _convert(option, raw, file.path, os.path.dirname(file.path))
+        except UsageError as error:
+            bad.append(error.line())
+    return values, bad
 
 
 def _by_key(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,10 +286,11 @@ def _by_key(section: Mapping[str, Any]) -> dict[str, Any]:
 _FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-def _convert(option: Option, raw: Any, origin: str) -> Value:
+def _convert(option: Option, raw: Any, origin: str, directory: str) -> Value:
     try:
-        return Value(_CONVERTERS[option.kind](option, raw), origin)
-    except (ValueError, TypeError, AttributeError, KeyError):
+        value = _CONVERTERS[option.kind](option, raw)
+        return Value(_resolved(value, directory) if option.kind == "path" else value, origin)
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         expected = {
             "flag": "true or false",
             "choice": " or ".join(option.choices),
@@ -190,6 +300,7 @@ def _convert(option: Option, raw: Any, origin: str) -> Value:
             "list": "names, separated by commas",
             "count": "a number such as 1",
             "text": "a text",
+            "path": "a path; this version speaks no s3:// or the like",
             "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
         raise UsageError(
@@ -201,6 +312,17 @@ def _text(_: Option, raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError
     return raw
+
+
+def _path(_: Option, raw: Any) -> str:
+    path = _text(_, raw).removeprefix("file://")
+    if not path or "://" in path or "\0" in path:
+        raise ValueError
+    return path
+
+
+def _resolved(path: str, directory: str) -> str:
+    return os.path.normpath(os.path.join(directory, os.path.expanduser(path))) if directory else path
 
 
 def _flag(_: Option, raw: Any) -> bool:
@@ -222,11 +344,10 @@ def _list(_: Option, raw: Any) -> list[str]:
 
 
 def _uids(_: Option, raw: Any) -> list[int]:
-    items = raw.split(",") if isinstance(raw, str) else list(raw)
-    numbers = [int(item) for item in items if str(item).strip()]
-    if any(number < 0 for number in numbers):
+    items = [item for item in (raw.split(",") if isinstance(raw, str) else raw) if str(item).strip()]
+    if any(type(item) not in (int, str) or int(item) < 0 for item in items):
         raise ValueError
-    return numbers
+    return [int(item) for item in items]
 
 
 def _count(_: Option, raw: Any) -> int:
@@ -237,11 +358,17 @@ def _count(_: Option, raw: Any) -> int:
 
 
 def _size(_: Option, raw: Any) -> int:
-    return raw if type(raw) is int else words.parse_size(raw)
+    size = raw if type(raw) is int else words.parse_size(raw)
+    if size < 0:
+        raise ValueError
+    return size
 
 
 def _duration(_: Option, raw: Any) -> float:
-    return float(raw) if type(raw) in (int, float) else words.parse_duration(raw)
+    seconds = float(raw) if type(raw) in (int, float) else words.parse_duration(raw)
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
 
 
 def _name(_: Option, raw: Any) -> str:
@@ -252,6 +379,7 @@ def _name(_: Option, raw: Any) -> str:
 
 _CONVERTERS: dict[str, Callable[[Option, Any], Any]] = {
     "text": _text,
+    "path": _path,
     "name": _name,
     "flag": _flag,
     "choice": _choice,
@@ -261,40 +389,3 @@ _CONVERTERS: dict[str, Callable[[Option, Any], Any]] = {
     "size": _size,
     "duration": _duration,
 }
-
-
-def _read_nearest_file(directory: str) -> tuple[dict[str, Any], str]:
-    """The settings of the first file found here or above, up to the top of the checkout; and its path."""
-    here = directory
-    while True:
-        for name in FILES:
-            path = os.path.join(here, name)
-            try:
-                with open(path, "rb") as file:
-                    data = file.read()
-            except OSError:
-                continue
-            # pyproject.toml is nearly everywhere and TOML is slow to import: look before parsing.
-            if name == "ondol.toml" or b"tool.ondol" in data:
-                return _parse(path, name, data), path
-        above = os.path.dirname(here)
-        if above == here or os.path.exists(os.path.join(here, ".git")):
-            return {}, ""
-        here = above
-
-
-def _parse(path: str, name: str, data: bytes) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        parsed = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read", because=str(error), hint="correct it, or run elsewhere")
-    section: Any = parsed
-    if name == "pyproject.toml":
-        section = parsed.get("tool", {}).get("ondol", {})
-    if not isinstance(section, dict):
-        raise UsageError(f"[tool.ondol] in {path} is not a table")
-    return section

@@ -113,8 +113,8 @@ def is_plain_name(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= _MAX_WORD and text[0] in _FIRST and _WORD.issuperset(text)
 
 
-def closest(word: str, known: list[str]) -> str:
+def closest(word: str, known: list[str], likeness: float = 0.6) -> str:
     """The known word that was probably meant, or empty."""
     import difflib  # only on the way to an error message
 
-    return next(iter(difflib.get_close_matches(word, known, n=1)), "")
+    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=likeness)), "")

@@ -61,7 +61,8 @@ def test_every_command_and_setting_is_documented() -> None:
         assert f"`ondol {name}" in commands
     settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
     for option in config.OPTIONS:
-        assert option.variable in settings
+        assert f"`{option.key}`" in settings
+        assert (f"`{option.variable}`" in settings) is (option.least != config.FILES_ONLY)
 
 
 def test_nothing_unfinished_is_committed() -> None:

@@ -226,7 +226,7 @@ def test_tools_and_config_tell_what_is_set() -> None:
     assert "TRITON_CACHE_DIR = /mine" in text
     assert "left as it is" in text
     settings = json.loads(ondol("config", "--json", env={"ONDOL_SCOPE": "x"}).stdout)
-    assert settings["scope"] == {"value": "x", "origin": "ONDOL_SCOPE"}
+    assert settings["scope"] == {"value": "x", "origin": "ONDOL_SCOPE", "class": "trust"}
     assert "command line" in ondol("config", "--publish", "never").stdout
 
 

@@ -67,7 +67,7 @@ GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/ops"}
 )
 def test_a_node_publishes_what_a_pull_request_compiled_as_if_it_were_merged(env, expected) -> None:
     """A machine reached by ssh has none of the CI system's variables: it must not decide by their absence."""
-    here = config.merge({"store": "/s", "quiet": True, "scope": "main", "publish": "on-success"}, env, {}, "")
+    here = config.merge({"store": "/s", "quiet": True, "scope": "main", "publish": "on-success"}, env)
     told = json.loads(json.dumps(node_settings.for_nodes(here, env)))
     there, event = node_settings.taken_apart(told, {})
     assert (there.store, there.quiet) == ("/s", False)

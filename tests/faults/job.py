@@ -47,7 +47,7 @@ def rooms(place: Path) -> Path:
 def run(place: Path, argv: list[str], **options: Any) -> dict[str, Any]:
     """What the job reports, with the status that `ondol run` would end with."""
     given = {"store": str(place / "store"), "tools": "triton", "publish": "on-success", "room-dir": str(rooms(place))}
-    settings = config.merge({**given, **options}, {}, {}, "")
+    settings = config.merge({**given, **options}, {})
     job = Job(argv, settings, {"PATH": os.environ["PATH"]}, lambda _what, _done, _total: None)
     with mock.patch.object(publish, "_git_commit", return_value=""):  # git's calls are not ours to strike
         status = job.run()

@@ -55,6 +55,7 @@ def tree(path: Path) -> list[tuple[str, int]]:
 
 def test_object_compiled_again_in_every_job(program: Program, checkout: Path) -> None:
     program.ondol("store", "init", str(checkout / "store-None"))
+    checkout.chmod(0o755)  # a settings file where others can write would not be used
     (checkout / "ondol.toml").write_text(f'[ccache]\nshared = "{checkout}/a shared place"\n')
     cold = build(program, checkout)
     assert (cold.status, cold.hits, cold.counts["cache_miss"]) == (0, 0, 1), cold.stderr

@@ -8,12 +8,13 @@ import pytest
 
 from ondol import config
 from ondol.errors import UsageError
+from ondol.trust import settings as files
 
 
 def test_command_line_beats_environment_beats_file(tmp_path: Path) -> None:
     (tmp_path / "ondol.toml").write_text('store = "/file"\nscope = "file"\npublish = "never"\n')
     env = {"ONDOL_STORE": "/env", "ONDOL_SCOPE": "env"}
-    settings = config.load({"store": "/flag"}, env, str(tmp_path))
+    settings = files.load({"store": "/flag"}, env, str(tmp_path))
     assert (settings.store, settings.scope, settings.publish) == ("/flag", "env", "never")
     assert settings.origin("store") == "command line"
     assert settings.origin("scope") == "ONDOL_SCOPE"
@@ -22,7 +23,7 @@ def test_command_line_beats_environment_beats_file(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_a_variable_and_a_default() -> None:
-    settings = config.merge({}, {}, {}, "")
+    settings = config.merge({}, {})
     for option in config.OPTIONS:
         assert option.variable == "ONDOL_" + option.name.upper().replace("-", "_")
         assert getattr(settings, option.attribute) == option.default
@@ -42,17 +43,17 @@ def test_every_setting_has_a_variable_and_a_default() -> None:
 )
 def test_values_from_the_environment(name: str, text: str, value: object) -> None:
     option = config.BY_NAME[name]
-    settings = config.merge({}, {option.variable: text}, {}, "")
+    settings = config.merge({}, {option.variable: text})
     assert getattr(settings, option.attribute) == value
 
 
 def test_values_from_toml_have_their_own_types(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        '[tool.ondol]\ntools = ["triton"]\nstrict = true\nfill-max = 1000\nstore-timeout = 5\ntrust = [7]\n'
+        '[tool.ondol]\ntools = ["triton"]\nstrict = true\nfill-max = 1000\nstore-timeout = 5\n'
     )
-    settings = config.load({}, {}, str(tmp_path))
+    settings = files.load({}, {}, str(tmp_path))
     assert (settings.tools, settings.strict, settings.fill_max) == (["triton"], True, 1000)
-    assert (settings.store_timeout, settings.trust) == (5.0, [7])
+    assert settings.store_timeout == 5.0
 
 
 @pytest.mark.parametrize(
@@ -73,28 +74,51 @@ def test_values_from_toml_have_their_own_types(tmp_path: Path) -> None:
 def test_impossible_value_is_accepted(name: str, text: str) -> None:
     option = config.BY_NAME[name]
     with pytest.raises(UsageError) as caught:
-        config.merge({}, {option.variable: text}, {}, "")
+        config.merge({}, {option.variable: text})
     assert repr(text) in caught.value.what
     assert option.variable in caught.value.because
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(("name", "text"), [("store", ""), ("json", ""), ("store", "s3://bucket")])
+def test_an_empty_or_foreign_path_means_the_default(name: str, text: str) -> None:
+    """`--store "$STORE"` where STORE is not set."""
+    with pytest.raises(UsageError, match=name):
+        config.merge({name: text}, {})
+
+
+def test_relative_paths_are_relative_to_who_says_them(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "ondol.toml").write_text('store = "a"\nroom-dir = "../b"\n')
+    found = files.load({"json": "c"}, {"ONDOL_CCACHE_SHARED": "./d"}, str(tmp_path / "sub"))
+    assert (found.store, found.room_dir) == (str(tmp_path / "a"), str(tmp_path.parent / "b"))
+    assert (found.json, found.ccache_shared) == (str(tmp_path / "sub" / "c"), str(tmp_path / "sub" / "d"))
+    assert files.load({"store": "file:///x/y"}, {}, str(tmp_path)).store == "/x/y"
+
+
 def test_misspelt_key_goes_unnoticed(tmp_path: Path) -> None:
-    (tmp_path / "ondol.toml").write_text('stroe = "/x"\n')
-    with pytest.raises(UsageError) as caught:
-        config.load({}, {}, str(tmp_path))
-    assert "'stroe'" in caught.value.what
-    assert "'store'" in caught.value.hint
+    (tmp_path / "ondol.toml").write_text('stroe = "/x"\nquiet = true\n')
+    found = files.load({}, {}, str(tmp_path))
+    assert len(found.warnings) == 1
+    assert "'stroe'" in found.warnings[0]
+    assert "'store'" in found.warnings[0]
+    assert found.quiet is True
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ONDOL_STROE", "ONDOL_STORE"), ("ONDOL_PUBLSH", "ONDOL_PUBLISH"), ("ONDOL_ROOM_FILE", "")]
+)
+def test_misspelt_variable_goes_unnoticed(name: str, meant: str) -> None:
+    assert config.merge({}, {name: "x"}).remarks == ([f"{name} is no setting; did you mean {meant}?"] if meant else [])
 
 
 def test_file_of_the_wrong_shape(tmp_path: Path) -> None:
     (tmp_path / "ondol.toml").write_text("store = [\n")
-    with pytest.raises(UsageError, match="cannot be read"):
-        config.load({}, {}, str(tmp_path))
+    assert "is not used: it is no TOML" in files.load({}, {}, str(tmp_path)).warnings[0]
     (tmp_path / "ondol.toml").unlink()
     (tmp_path / "pyproject.toml").write_text('[tool]\nondol = "x"  # tool.ondol\n')
-    with pytest.raises(UsageError, match="not a table"):
-        config.load({}, {}, str(tmp_path))
+    assert "not a table" in files.load({}, {}, str(tmp_path)).warnings[0]
 
 
 def test_nearest_file_up_to_the_top_of_the_checkout(tmp_path: Path) -> None:
@@ -104,21 +128,21 @@ def test_nearest_file_up_to_the_top_of_the_checkout(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     (checkout / ".git").mkdir()
     (checkout / "pyproject.toml").write_text("[project]\n")
-    assert config.load({}, {}, str(deep)).origin("store") == "default"
+    assert files.load({}, {}, str(deep)).origin("store") == "default"
     (checkout / "pyproject.toml").write_text('[tool.ondol]\nstore = "/inside"\n')
-    assert config.load({}, {}, str(deep)).store == "/inside"
+    assert files.load({}, {}, str(deep)).store == "/inside"
 
 
 @pytest.mark.parametrize("text", ["[triton]\nautotune = true\n", "triton.autotune = true\n"])
 def test_table_of_a_tool_is_not_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "ondol.toml").write_text(text)
-    settings = config.load({}, {}, str(tmp_path))
+    settings = files.load({}, {}, str(tmp_path))
     assert settings.triton_autotune is True
     assert settings.origin("triton-autotune") == str(tmp_path / "ondol.toml")
-    assert config.load({}, {"ONDOL_TRITON_AUTOTUNE": "no"}, str(tmp_path)).triton_autotune is False
+    assert files.load({}, {"ONDOL_TRITON_AUTOTUNE": "no"}, str(tmp_path)).triton_autotune is False
     (tmp_path / "ondol.toml").unlink()
     (tmp_path / "pyproject.toml").write_text("[tool.ondol.triton]\nautotune = true\n")
-    assert config.load({}, {}, str(tmp_path)).triton_autotune is True
+    assert files.load({}, {}, str(tmp_path)).triton_autotune is True
 
 
 @pytest.mark.parametrize(
@@ -131,7 +155,13 @@ def test_table_of_a_tool_is_not_read(tmp_path: Path, text: str) -> None:
 )
 def test_misspelt_key_in_a_table_goes_unnoticed(tmp_path: Path, text: str, key: str, meant: str) -> None:
     (tmp_path / "ondol.toml").write_text(text)
-    with pytest.raises(UsageError) as caught:
-        config.load({}, {}, str(tmp_path))
-    assert repr(key) in caught.value.what
-    assert repr(meant) in caught.value.hint
+    (warning,) = files.load({}, {}, str(tmp_path)).warnings
+    assert repr(key) in warning
+    assert repr(meant) in warning
+
+
+def test_search_goes_on_above_a_directory_that_is_no_checkout(tmp_path: Path) -> None:
+    (tmp_path / "ondol.toml").write_text("quiet = true\n")
+    (tmp_path / "sub").mkdir()
+    assert files.load({}, {}, str(tmp_path / "sub")).quiet is False
+    assert files.load({}, {}, str(tmp_path)).quiet is True

@@ -253,16 +253,14 @@ def test_jenkinsfile(host: Host, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_gitlab(host: Host, end: str) -> None:
+def test_gitlab(host: Host, end: str, tmp_path: Path) -> None:
     template = load("gitlab/gitlab-ci.yml")[".ondol"]
     job = load("gitlab/gitlab-ci.yml")["ops"]
     ci = {"GITLAB_CI": "true", "CI_PIPELINE_SOURCE": "schedule", "CI_COMMIT_REF_PROTECTED": "true"}
     ci |= {"CI_PROJECT_DIR": str(host.place), "ONDOL_STORE": str(host.store), "CI_COMMIT_BRANCH": "main"}
-    ci |= {
-        "CI_PROJECT_PATH": "acme/ops",
-        "CI_SERVER_URL": "https://gitlab.com",
-        "ONDOL_TRUSTED_JOBS": "gitlab.com/acme/ops",
-    }
+    ci |= {"CI_PROJECT_PATH": "acme/ops", "CI_SERVER_URL": "https://gitlab.com", "XDG_CONFIG_HOME": str(tmp_path)}
+    (tmp_path / "ondol").mkdir()
+    (tmp_path / "ondol" / "ondol.toml").write_text('trusted-jobs = ["gitlab.com/acme/ops"]\n')
     script = template["before_script"] + (job["script"] if end != "cancelled" else [])
     done = host.sh("\n".join(script), PYTEST_STATUS=str(ENDS[end] or 0), **ci)
     assert done.returncode == (ENDS[end] or 0), done

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from ondol import exitcodes
 from ondol.cli import flags, output
-from ondol.config import BY_NAME, Option
+from ondol.config import BY_NAME, SITE_FILE, USER_FILE, Option, Value
+from ondol.errors import UsageError
+from ondol.jobs import store_location
 from ondol.report import table
 
-_DESCRIPTION = """Show every setting, its value and where it came from.
+_DESCRIPTION = f"""Show every setting, its value, where it came from, and what it concerns: convenience or trust.
 
-The command line beats the environment (ONDOL_*) beats the file: the nearest ondol.toml, or pyproject.toml with a
-[tool.ondol] table, in this directory or above it, up to the top of the checkout."""
+The command line beats the environment (ONDOL_*) beats files: the nearest ondol.toml, or pyproject.toml with a
+[tool.ondol] table, in this directory or above it up to the top of the checkout; then {USER_FILE}; then
+{SITE_FILE}. On CI a checkout's file says nothing about trust. Exit status 2 if a file cannot be used."""
 _EXAMPLES = """\
   ondol config
   ONDOL_STORE=/ci-cache/ondol ondol config --json"""
@@ -21,22 +24,28 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     flags.add_settings(parser, tuple(name for name in BY_NAME if name != "json"))
     parsed = parser.parse_args(arguments)
-    rows = flags.settings(parsed).rows()
+    settings = flags.settings(parsed, told=False)
+    rows = [(option, _effective(option, value)) for option, value in settings.rows()]
     if parsed.as_json:
-        output.say_json({option.name: value._asdict() for option, value in rows})
-        return exitcodes.OK
-    shown = [(option.name, _show(option, value.value), value.origin) for option, value in rows]
-    output.say_lines(table.render(("setting", "value", "from"), shown))
-    return exitcodes.OK
+        output.say_json({option.name: {**value._asdict(), "class": option.sort} for option, value in rows})
+    else:
+        shown = [(option.name, _show(option, value.value), value.origin, option.sort) for option, value in rows]
+        output.say_lines(table.render(("setting", "value", "from", "class"), shown))
+    for remark in settings.remarks:
+        output.tell(f"ondol: {remark}")
+    for warning in settings.warnings:
+        output.fail(UsageError(warning))
+    return exitcodes.USAGE if settings.warnings else exitcodes.OK
+
+
+def _effective(option: Option, value: Value) -> Value:
+    """The default store has no fixed place."""
+    return value._replace(value=store_location.default()) if option.name == "store" and not value.value else value
 
 
 def _show(option: Option, value: object) -> str:
     from ondol import words
 
-    if option.name == "store" and not value:
-        from ondol.jobs import store_location
-
-        return store_location.default()
     if option.kind == "size" and isinstance(value, int):
         return words.size(value)
     if option.kind == "duration" and isinstance(value, float):

@@ -8,8 +8,10 @@ import argparse
 import os
 
 from ondol import config
+from ondol.cli import output
 from ondol.host import identity
 from ondol.light import Any
+from ondol.trust.settings import load
 
 _SHORT = {"quiet": "-q", "verbose": "-v"}
 
@@ -37,7 +39,7 @@ def parser(prog: str, description: str, examples: str = "", usage: str | None = 
 def add_settings(target: argparse.ArgumentParser, names: tuple[str, ...] | None = None) -> None:
     """Add the flags of these settings (all by default). A flag that is not given leaves no trace in the result."""
     for option in config.OPTIONS:
-        if names is not None and option.name not in names:
+        if option.least == config.FILES_ONLY or (names is not None and option.name not in names):
             continue
         shorts = [_SHORT[option.name]] if option.name in _SHORT else []
         text = f"{option.help} [{option.variable}]".replace("%", "%%")
@@ -49,8 +51,12 @@ def add_settings(target: argparse.ArgumentParser, names: tuple[str, ...] | None 
             target.add_argument(f"--{option.name}", metavar=shown, default=argparse.SUPPRESS, help=text)
 
 
-def settings(parsed: argparse.Namespace) -> config.Settings:
+def settings(parsed: argparse.Namespace, *, told: bool = True) -> config.Settings:
+    """Everything that is set. With `told`, what was wrong with files is said here; else the caller does it."""
     given = {
         option.name: getattr(parsed, option.attribute) for option in config.OPTIONS if hasattr(parsed, option.attribute)
     }
-    return config.load(given, os.environ, identity.working_directory())
+    merged = load(given, os.environ, identity.working_directory())
+    for line in [f"warning: {text}" for text in merged.warnings] + merged.remarks if told else []:
+        output.tell(f"ondol: {line}")
+    return merged

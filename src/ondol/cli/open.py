@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     flags.add_settings(parser, _SETTINGS)
     parsed = parser.parse_args(arguments)
     how = _wall(parsed)
-    settings = flags.settings(parsed)
+    settings = flags.settings(parsed, told=False)
     with Bar(enabled=not settings.quiet) as bar:
         opened = open_room(settings, os.environ, bar, how)
     if opened.room:

@@ -6,7 +6,7 @@ import sys
 
 from ondol import words
 from ondol.cli import output
-from ondol.config import FILES, OPTIONS, Option
+from ondol.config import FILES, FILES_ONLY, OPTIONS, OUTSIDE, SITE_FILE, USER_FILE, Option
 from ondol.tools import table
 from ondol.tools.table import Row
 
@@ -14,12 +14,30 @@ _SETTINGS = """# Settings
 
 Made from `config.py` by `python -m ondol.cli.reference settings`; a test compares.
 
-The command line beats the environment beats the file: the nearest {files}, in the
-current directory or above it, up to the top of the checkout. An unknown key or an impossible value is an error.
-A flag is switched off by `--no-NAME`. `ondol config` shows every value and where it came from.
+The command line beats the environment beats files. Of these, the first that says something counts:
 
-| flag of `ondol run` | variable | key in the file | default | meaning |
-|---|---|---|---|---|
+1. the project's: the nearest {files}, in the current directory or above it, up to the top of the checkout; outside
+   any checkout in the current directory only;
+2. the user's: `{user}` (`$XDG_CONFIG_HOME`);
+3. the site's: `{site}`.
+
+A relative path is relative to the file that says it; on the command line and in variables, to the current directory.
+A flag is switched off by `--no-NAME`. `ondol config` shows every value, where it came from and what paths resolve to.
+
+**Which files are used.** Regular files of at most 1 MiB, no links, that belong to you or to root and that nobody else
+can write; the same holds for every directory from the file up to the top of the checkout (for 2 and 3: up to `/`). A
+sticky directory, such as /tmp, may be writable by all. A group that has you as its only member is you. A file that
+cannot be used, an unknown key, an impossible value: a warning, and the rest counts; `ondol config` ends with status 2.
+On the command line and in variables they are errors.
+
+**What a project's file can say.** *Convenience*: always. *Trust*: on CI never, because a pull request can edit the
+file; off CI in a checkout of your own (git's `safe.directory` rule), except where it says *user, site*. It can always
+*tighten*: `publish = "never"`, `frozen = true`, `strict = true`, `require-warm = true`, `share = "off"`, fewer `tools`.
+What was passed over is shown once, with what to type instead.
+`trusted-jobs` has neither flag nor variable: [why](../how-to/run-strangers-code.md#jenkins).
+
+| flag of `ondol run` | variable | key in files | default | class | meaning |
+|---|---|---|---|---|---|
 """
 
 _TOOLS = """# Tools
@@ -47,14 +65,16 @@ given, and the job says so.
 
 def settings() -> str:
     files = f"`{FILES[0]}`, or `{FILES[1]}` with a `[tool.ondol]` table"
-    return _SETTINGS.format(files=files) + "\n".join(map(_setting, OPTIONS)) + "\n"
+    return _SETTINGS.format(files=files, user=USER_FILE, site=SITE_FILE) + "\n".join(map(_setting, OPTIONS)) + "\n"
 
 
 def _setting(option: Option) -> str:
     flag = (
         f"--{option.name}" if option.kind == "flag" else f"--{option.name} {'/'.join(option.choices) or option.metavar}"
     )
-    return f"| `{flag}` | `{option.variable}` | `{option.key}` | {_default(option)} | {option.help} |"
+    said = ("–", "–") if option.least == FILES_ONLY else (f"`{flag}`", f"`{option.variable}`")
+    sort = option.sort + (": user, site" if option.least >= OUTSIDE else "")
+    return f"| {said[0]} | {said[1]} | `{option.key}` | {_default(option)} | {sort} | {option.help} |"
 
 
 def _default(option: Option) -> str:

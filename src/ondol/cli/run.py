@@ -43,8 +43,9 @@ def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
     from ondol.host import identity
     from ondol.jobs.run_command import Job
     from ondol.report.progress import Bar
+    from ondol.trust.settings import load
 
-    settings = config.load(given, os.environ, identity.working_directory())
+    settings = load(given, os.environ, identity.working_directory())
     running.hold_standard_descriptors()
     bar = Bar(enabled=not settings.quiet)
     job = Job(command, settings, os.environ, bar)
@@ -73,7 +74,7 @@ def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
             return {"help": True}, []
         name, has_value, value = _SHORT.get(word, word).removeprefix("--").partition("=")
         option = config.BY_NAME.get(name.removeprefix("no-")) or config.BY_NAME.get(name)
-        if option is None:
+        if option is None or option.least == config.FILES_ONLY:
             raise UsageError(f"unknown option {word!r}", hint=_suggestion(name))
         if option.kind == "flag":
             if has_value:

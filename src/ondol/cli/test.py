@@ -69,8 +69,9 @@ def main(arguments: list[str]) -> int:
     ours.ondol_devices = ours.ondol_devices or "auto"
     words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
     request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
-    settings = flags.settings(ours)
-    if ours.ondol_engine != "local" or ours.ondol_launch:
+    far = ours.ondol_engine != "local" or bool(ours.ondol_launch)
+    settings = flags.settings(ours, told=far)
+    if far:
         # Rooms are per node, where the workers are; there is none here.
         told = ForNodes(node_settings.for_nodes(settings, os.environ))
         return run_tests.run(request, {**os.environ, **told.environment()})

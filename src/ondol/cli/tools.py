@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-from ondol import config, exitcodes
+from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.host import fixed_place, identity
 from ondol.light import Any
 from ondol.report import table as columns
 from ondol.tools import registry, table
 from ondol.tools.table import Row
+from ondol.trust.settings import load
 
 _DESCRIPTION = "Which tools' caches Ondol understands: where each is now, how it can be shared, what is set."
 _EXAMPLES = "  ondol tools\n  ondol tools jax triton\n  ondol tools --json"
@@ -82,7 +83,7 @@ def _describe(row: Row) -> dict[str, Any]:
 
 
 def _plan(row: Row) -> table.Plan:
-    setting = str(config.load({}, os.environ, identity.working_directory()).value(row.setting)) if row.setting else ""
+    setting = str(load({}, os.environ, identity.working_directory()).value(row.setting)) if row.setting else ""
     return table.plan(row, os.environ, _place(row), asked=False, wish=table.Wish(setting=setting))
 
 

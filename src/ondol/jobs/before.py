@@ -64,7 +64,8 @@ def _choose_base(job: Context) -> tuple[str, bool]:
     base = choice.candidate.path
     for passed, why in choice.passed:
         if passed.source == "--room-dir":
-            job.report.warn(f"--room-dir {passed.path} was passed over: {why} (using {base})")
+            origin = job.settings.origin("room-dir")
+            job.report.warn(f"room-dir {passed.path} (from {origin}) was passed over: {why} (using {base})")
     return base, probes[base].keeps_atime
 
 

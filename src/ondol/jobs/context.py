@@ -43,6 +43,8 @@ class Context:
         self.scopes = policy.scopes(settings.scope, self.event)
         self.store_path = location(settings)
         self.report = JobReport(argv, self.store_path, self.scopes.write)
+        self.report.warnings += settings.warnings
+        self.report.remarks += settings.remarks
         if self.scopes.passed_over and settings.publish != "never":
             self.report.remarks.append(self.scopes.passed_over)
         self.room: Room | None = None

@@ -28,4 +28,4 @@ def for_nodes(settings: Settings, env: Mapping[str, str]) -> dict[str, Any]:
 def taken_apart(told: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Settings, policy.Event]:
     """On a node: the settings and the event that `for_nodes` sent."""
     settings = {name: value for name, value in told.items() if name != EVENT}
-    return config.merge(settings, env, {}, ""), policy.Event(*told[EVENT])
+    return config.merge(settings, env), policy.Event(*told[EVENT])

@@ -139,7 +139,7 @@ def parse_status(text: str) -> int:
 
 def _nothing_to_close(error: RoomError, number: int, shown: int, given: Mapping[str, Any]) -> Closed:
     """A room that is not there is cache trouble, and no reason to fail a job that may long be over."""
-    settings = config.merge(given, {}, {}, "")
+    settings = config.merge(given, {})
     report = JobReport(["ondol", "close"], "", "")
     report.status = number
     report.warn(f"nothing was harvested: {error.line()}")
@@ -168,7 +168,7 @@ def _restored(fields: dict[str, Any], given: Mapping[str, Any], env: Mapping[str
 
 
 def _settings(saved: dict[str, Any], given: Mapping[str, Any]) -> Settings:
-    now = config.merge(given, {}, {}, "")
+    now = config.merge(given, {})
     values = {option.name: Value(*saved.get(option.name, (value.value, value.origin))) for option, value in now.rows()}
     values |= {option.name: value for option, value in now.rows() if option.name in given}
     return Settings(values)

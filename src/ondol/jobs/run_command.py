@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ondol import exitcodes
-from ondol.config import Settings
-from ondol.errors import in_ourselves
+from ondol.config import BY_NAME, Settings
+from ondol.errors import UsageError, in_ourselves
 from ondol.host import command
 from ondol.jobs import after, before
 from ondol.jobs.context import Context, Progress
@@ -145,7 +145,14 @@ def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
     names = settings.tools
     if names == ["none"]:
         return set(), []
-    rows = {row.name: row for row in registry.choose(names)}
+    try:
+        rows = {row.name: row for row in registry.choose(names)}
+    except UsageError as error:
+        if settings.origin("tools") in ("command line", BY_NAME["tools"].variable):
+            raise
+        settings.warnings.append(f"tools from {settings.origin('tools')} passed over: {error.line()}")
+        names = BY_NAME["tools"].default
+        rows = {row.name: row for row in registry.choose(names)}
     if registry.AUTO in names:
         rows = {row.name: row for row in registry.switched_on(settings.value)} | rows
     return set(names) - {registry.AUTO}, list(rows.values())

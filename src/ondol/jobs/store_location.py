@@ -5,21 +5,11 @@ from __future__ import annotations
 import os
 
 from ondol.config import Settings
-from ondol.errors import UsageError
 from ondol.host import identity
 
 
 def location(settings: Settings) -> str:
-    where = settings.store
-    if where.startswith("file://"):
-        where = where.removeprefix("file://")
-    elif "://" in where:
-        raise UsageError(
-            f"store {where!r} is of a kind that this version does not speak",
-            because=f"from {settings.origin('store')}",
-            hint="name a directory",
-        )
-    return os.path.abspath(where) if where else default()
+    return os.path.abspath(settings.store) if settings.store else default()
 
 
 def default() -> str:
