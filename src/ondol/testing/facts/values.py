@@ -37,7 +37,7 @@ class Attributes:
 
     def __eq__(self, other: object) -> bool:
         mine = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-        return all(getattr(other, name, None) == value for name, value in mine.items())
+        return str(other) == str(self) and all(getattr(other, name, None) == value for name, value in mine.items())
 
     def __hash__(self) -> int:
         return hash(self.__dict__["_text"])
@@ -68,13 +68,14 @@ def to_json(value: Any) -> Any:
 def _attributes(value: Any) -> dict[str, Any]:
     found = {}
     for name in dir(value):
-        if name.startswith("_"):
+        one = None if name.startswith("_") else getattr(value, name)
+        if one is None or callable(one):
             continue
         try:
-            found[name] = to_json(getattr(value, name))
-        except Exception:
-            # A method, or an attribute that this build of the library cannot say: such as the UUID's own class.
-            continue
+            found[name] = to_json(one)
+        except Untold as kind:
+            # Such as the UUID, which has a class of its own: code prints and compares it.
+            found[name] = {"is": "attributes", "kind": str(kind), "text": str(one), "of": {}}
     return found
 
 
