@@ -40,49 +40,50 @@ class Revocation(Record):
 
 def read(root: int, where: str, believed: Collection[int]) -> tuple[Revocation, ...]:
     """All that count here. Raises `StoreError` if that cannot be told: then nothing of the store may be used."""
+    name = ""
+    found: list[Revocation] = []
     try:
         folder = files.open_dir(FOLDER, root)
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise _unreadable(where, FOLDER, error.strerror or str(error))
+        raise _unreadable(where, name, error)
     try:
-        if not _counts(os.fstat(folder), believed):
-            return ()
-        return tuple(filter(None, (_read_one(folder, name, where, believed) for name in files.list_names(folder))))
-    except OSError as error:
-        raise _unreadable(where, FOLDER, error.strerror or str(error))
+        names = files.list_names(folder) if _counts(os.fstat(folder), believed) else []
+        for name in names:
+            if name.startswith("."):
+                continue  # half-written, or of a writer that died
+            try:
+                data, status = files.read_regular(name, _MAX_BYTES, dir_fd=folder)
+            except FileNotFoundError:
+                continue  # undone at this moment
+            found += [_parse(name, data)] if _counts(status, believed) else []
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _unreadable(where, name, error)
     finally:
         os.close(folder)
+    return tuple(found)
 
 
-def _read_one(folder: int, name: str, where: str, believed: Collection[int]) -> Revocation | None:
-    if name.startswith("."):
-        return None  # half-written, or of a writer that died
+def _parse(name: str, data: bytes) -> Revocation:
     import json
 
-    try:
-        data, status = files.read_regular(name, _MAX_BYTES, dir_fd=folder)
-        fields: dict[str, Any] = json.loads(data)
-        before, kind = fields["before"], str(fields["kind"])
-        if fields["format"] != _FORMAT or kind not in KINDS:
-            raise ValueError("of a kind that this version does not know")
-        when = None if before is None else float(before)
-        found = Revocation(kind, str(fields["value"]), when, str(fields["why"]), float(fields["time"]), name)
-        return found if _counts(status, believed) else None
-    except FileNotFoundError:
-        return None  # undone at this moment
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _unreadable(where, f"{FOLDER}/{name}", str(error))
+    fields: dict[str, Any] = json.loads(data)
+    before, kind = fields["before"], str(fields["kind"])
+    if fields["format"] != _FORMAT or kind not in KINDS:
+        raise ValueError("of a kind that this version does not know")
+    when = None if before is None else float(before)
+    return Revocation(kind, str(fields["value"]), when, str(fields["why"]), float(fields["time"]), name)
 
 
 def _counts(status: os.stat_result, believed: Collection[int]) -> bool:
     return status.st_uid in believed and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _unreadable(where: str, name: str, because: str) -> StoreError:
+def _unreadable(where: str, name: str, error: Exception) -> StoreError:
     what = f"what was revoked in the store at {where} cannot be told"
-    return StoreError(what, because=f"{name}: {because}", hint=f"mend or remove {where}/{name}, as its owner")
+    place = f"{FOLDER}/{name}".rstrip("/")
+    return StoreError(what, because=f"{place}: {error}", hint=f"mend or remove {where}/{place}, as its owner")
 
 
 def add(root: int, revocation: Revocation) -> str:
@@ -92,26 +93,22 @@ def add(root: int, revocation: Revocation) -> str:
     folder = files.make_dir(FOLDER, 0o755, dir_fd=root)
     name = files.random_name()[:12]
     try:
-        fields = {"format": _FORMAT, **revocation._asdict()}
-        fields.pop("name")
-        files.write_new(f".{name}", json.dumps(fields).encode() + b"\n", 0o644, dir_fd=folder, sync=True)
-        if not files.link_new(f".{name}", folder, name, folder):
-            raise FileExistsError(name)
+        data = json.dumps({"format": _FORMAT, **revocation._asdict(), "name": name}).encode()
+        files.write_new(f".{name}", data + b"\n", 0o644, dir_fd=folder, sync=True)
+        os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)
+        files.fsync_dir(folder)
+        files.fsync_dir(root)
     finally:
         files.unlink_quietly(f".{name}", dir_fd=folder)
-        files.fsync_dir(folder)
         os.close(folder)
-    files.fsync_dir(root)
     return name
 
 
 def undo(root: int, name: str) -> None:
     """Raises `OSError`."""
-    if "/" in name:
-        raise FileNotFoundError(2, os.strerror(2), name)
     folder = files.open_dir(FOLDER, root)
     try:
-        os.unlink(name, dir_fd=folder)
+        os.unlink(os.path.basename(name), dir_fd=folder)
         files.fsync_dir(folder)
     finally:
         os.close(folder)
@@ -127,13 +124,9 @@ def reason(records: Iterable[Revocation], stored: Stored, manifest: Any) -> str:
 
 def _names(record: Revocation, stored: Stored, manifest: Any) -> bool:
     kind, value = record.kind, record.value
-    if kind == "owner":
-        return str(stored.owner) == value
     if kind == "scope":
         return matches(stored.address.scope, value)
     if kind == "entry":
         return value in (stored.address.key, "/".join(stored.address))
-    if kind == "key":
-        return bool(manifest.seal.public) and manifest.signer == value
-    said = str(manifest.provenance.get(kind, ""))
-    return said == value or (kind == "commit" and len(value) >= 7 and said.startswith(value))
+    said = {"owner": stored.owner, "key": manifest.signer}.get(kind, manifest.provenance.get(kind, ""))
+    return str(said) == value or (kind == "commit" and len(value) >= 7 and str(said).startswith(value))

@@ -36,8 +36,7 @@ def main(arguments: list[str]) -> int:
     made.add_argument("--before", metavar="TIME", help="only what was published before: 2026-11-15T08:00, or 2d (ago)")
     made.add_argument("--why", metavar="TEXT", default="", help="for those who ask later")
     parsed = made.parse_args(arguments)
-    settings = flags.settings(parsed)
-    store = open_store(settings)
+    store = open_store(flags.settings(parsed))
     if parsed.list:
         return _list(store, parsed.as_json)
     try:
@@ -48,25 +47,24 @@ def main(arguments: list[str]) -> int:
         record = _record(parsed)
         if os.geteuid() not in (0, store.marker.owner):
             raise PermissionError(1, f"it belongs to uid {store.marker.owner}")
-        name = revocations.add(store.root_fd(), record)
+        record = record._replace(name=revocations.add(store.root_fd(), record))
     except OSError as error:
-        hint = (
-            f"ondol store revoke --list --store {store.where}" if parsed.undo else "run this as its owner, or as root"
-        )
+        hint = f"ondol store revoke --list --store {store.where}, as its owner or root"
         raise StoreError(f"nothing was changed in {store.where}", because=error.strerror or str(error), hint=hint)
     hit = _matching(store, record)
     if parsed.as_json:
-        output.say_json({**record._asdict(), "name": name, "entries": hit})
+        output.say_json({**record._asdict(), "entries": hit})
     else:
-        output.say(f"revoked: {record}; {words.entries(hit)} in the store now. Undo: ondol store revoke --undo {name}")
+        undo = f"ondol store revoke --undo {record.name}"
+        output.say(f"revoked: {record}; {words.entries(hit)} in the store now. Undo: {undo}")
     return exitcodes.OK
 
 
 def _record(parsed: argparse.Namespace) -> revocations.Revocation:
-    given = [(kind, getattr(parsed, f"by_{kind}")) for kind in revocations.KINDS if getattr(parsed, f"by_{kind}")]
-    kind, value = given[0] if given else ("scope", "*")
+    given = [(kind, value) for kind in revocations.KINDS if (value := getattr(parsed, f"by_{kind}"))]
     if not given and not parsed.before:
         raise UsageError("nothing to revoke was named", hint="ondol store revoke --help")
+    kind, value = given[0] if given else ("scope", "*")
     if kind == "owner" and not words.is_number(value):
         raise UsageError(f"--owner {value!r} is no UID", hint="ondol store ls shows owners")
     return revocations.Revocation(kind, value[:200], _time(parsed.before), parsed.why[:500], int(time.time()))
