@@ -113,6 +113,19 @@ def is_plain_name(text: object) -> bool:
     return isinstance(text, str) and 0 < len(text) <= _MAX_WORD and text[0] in _FIRST and _WORD.issuperset(text)
 
 
+def is_pattern(text: object) -> bool:
+    """A plain name, or one in which `*` stands for anything: `pr-*`."""
+    return isinstance(text, str) and is_plain_name(text.replace("*", "x"))
+
+
+def matches(name: str, pattern: str) -> bool:
+    if "*" not in pattern:
+        return name == pattern
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(name, pattern)
+
+
 def closest(word: str, known: list[str], likeness: float = 0.6) -> str:
     """The known word that was probably meant, or empty."""
     import difflib  # only on the way to an error message

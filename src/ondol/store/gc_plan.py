@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from ondol.light import Record
 from ondol.store.api import Stored
 from ondol.store.entry import MAX_PACK_BYTES
+from ondol.words import matches
 
 #: Clocks differ by less. A time further ahead than this was made up, and counts as no time at all.
 _AHEAD = 86400.0
@@ -25,6 +26,8 @@ class Limits(Record):
     max_bytes: int | None = None
     max_age: float | None = None
     min_free: int | None = None
+    #: Pattern of scopes that nobody reads for long, and after how long without use their entries go.
+    brief: tuple[str, float] | None = None
 
 
 class Candidate(Record):
@@ -70,6 +73,9 @@ def _reason(candidate: Candidate, limits: Limits, now: float) -> str:
         return "no entry can be so large"
     if limits.max_age is not None and now - candidate.useful_at > limits.max_age:
         return "age"
+    pattern, most = limits.brief or ("", 0.0)
+    if limits.brief and matches(candidate.stored.address.scope, pattern) and now - candidate.useful_at > most:
+        return f"age of {pattern}"
     return ""
 
 

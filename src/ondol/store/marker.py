@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ondol.errors import StoreError, StoreFormat, StoreMissing
 from ondol.host import files
 from ondol.light import Any, Record
-from ondol.words import is_number, is_plain_name
+from ondol.words import is_number, is_pattern, matches
 
 NAME = "ondol-store.json"
 LANES = "lanes"
@@ -74,19 +74,6 @@ class Marker(Record):
 
     def wants_signature(self, scope: str) -> bool:
         return any(matches(scope, pattern) for pattern in self.signed)
-
-
-def matches(scope: str, pattern: str) -> bool:
-    """`*` stands for anything: `pr-*`."""
-    if "*" not in pattern:
-        return scope == pattern
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(scope, pattern)
-
-
-def is_pattern(text: object) -> bool:
-    return isinstance(text, str) and is_plain_name(text.replace("*", "x"))
 
 
 def parse_writers(text: str, *, known: bool = False) -> Writers:

@@ -15,7 +15,7 @@ from ondol.errors import StoreError
 from ondol.host import files
 from ondol.light import Any, Record
 from ondol.store.api import Stored
-from ondol.store.marker import matches
+from ondol.words import matches
 
 FOLDER = "revoked"
 #: `run` and `commit` are what the maker said of itself; the others are evidence.

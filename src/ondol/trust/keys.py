@@ -13,9 +13,10 @@ import stat
 from ondol.errors import OndolError
 from ondol.host import files, identity
 from ondol.light import Record
-from ondol.store.marker import Key, is_pattern, matches
+from ondol.store.marker import Key
 from ondol.store.pack import key_name
 from ondol.trust import signatures
+from ondol.words import is_pattern, matches
 
 SITE = "/etc/ondol/keys"
 _MAX_BYTES = 4096

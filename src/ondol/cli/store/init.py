@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ondol import exitcodes
+from ondol import exitcodes, words
 from ondol.cli import output
 from ondol.cli.store import parser
 from ondol.errors import StoreError, UsageError
@@ -67,6 +67,6 @@ def parse_writers(text: str, *, known: bool = False) -> marker.Writers:
 def parse_scopes(text: str) -> tuple[str, ...]:
     scopes = tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
     for scope in scopes:
-        if not marker.is_pattern(scope):
+        if not words.is_pattern(scope):
             raise UsageError(f"{scope!r} is no scope", note="nothing was changed", hint="such as main or pr-*")
     return scopes

@@ -116,7 +116,7 @@ class Store(Check):
         strangers = sorted({owner for _, owner in _in_lanes(subject) if not store.trusts(owner)})
         if strangers:
             what = f"lanes of uid {', '.join(map(str, strangers[:5]))} are not read by uid {subject.machine.uid}"
-            why = f"the store names as writers: {store.marker.writers}; its owner can change that in {marker.NAME}"
+            why = f"the store names {store.marker.writers}; its owner can change that: ondol store writers add"
             yield Finding(self.name, NOTE, what, Place(lanes), why, "", len(strangers))
 
 
