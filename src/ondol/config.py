@@ -32,15 +32,15 @@ class Option(Record):
     kind: str
     default: Any
     help: str
+    #: What stands for the value in help; for a choice the words themselves.
     metavar: str = ""
-    choices: tuple[str, ...] = ()
-    #: The table of the file in which it stands, for what concerns one tool: `[tool.ondol.triton]`.
-    table: str = ""
     #: The least file that is believed. PROJECT is convenience. All above it concern trust: on their word something is
     #: executed, written or believed.
     least: int = PROJECT
     #: What any file may say all the same, because it only makes Ondol do less.
     tight: tuple[Any, ...] = ()
+    #: The table of the file in which it stands, for what concerns one tool: `[tool.ondol.triton]`.
+    table: str = ""
 
     @property
     def sort(self) -> str:
@@ -61,79 +61,27 @@ class Option(Record):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("store", "path", "", "the store: a directory (default: one under your cache directory)", "PATH", least=OWN),
+    Option("store", "path", "", "the store: a directory (default: one under your cache directory)", "PATH", OWN),
     Option("tools", "list", ["auto"], "which tools' caches to manage; naming one overrides its own variables", "NAMES"),
-    Option("scope", "name", "auto", "scope to publish into; `main` and this one are read", "NAME", least=OWN),
-    Option(
-        "publish",
-        "choice",
-        "auto",
-        "when to publish what is new",
-        choices=("never", "on-success", "auto"),
-        least=OWN,
-        tight=("never",),
-    ),
-    Option(
-        "room-dir", "path", "", "where to make the private room (default: node-local temporary space)", "DIR", least=OWN
-    ),
-    Option(
-        "share",
-        "text",
-        "auto",
-        "one room for the ranks of a job step on a node: auto (srun), off, or a name",
-        "KEY",
-        least=OWN,
-        tight=("off",),
-    ),
-    Option("keep-room", "flag", False, "leave the room behind and say where it is", least=OWN),
-    Option("strict", "flag", False, "fail (status 123) if there was any cache trouble", least=OWN, tight=(True,)),
-    Option(
-        "require-warm",
-        "flag",
-        False,
-        "fail (status 122), with the list, if anything new was compiled",
-        least=OWN,
-        tight=(True,),
-    ),
-    Option("frozen", "flag", False, "fill, and publish nothing: for performance jobs", least=OWN, tight=(True,)),
+    Option("scope", "name", "auto", "scope to publish into; `main` and this one are read", "NAME", OWN),
+    Option("publish", "choice", "auto", "when to publish what is new", "never|on-success|auto", OWN, ("never",)),
+    Option("room-dir", "path", "", "where to make the private room (default: node-local temporary space)", "DIR", OWN),
+    Option("share", "text", "auto", "one room for a step's ranks on a node: auto, off, a name", "KEY", OWN, ("off",)),
+    Option("keep-room", "flag", False, "leave the room behind and say where it is", "", OWN),
+    Option("strict", "flag", False, "fail (status 123) if there was any cache trouble", "", OWN, (True,)),
+    Option("require-warm", "flag", False, "fail (status 122), with a list, if anything was compiled", "", OWN, (True,)),
+    Option("frozen", "flag", False, "fill, and publish nothing: for performance jobs", "", OWN, (True,)),
     Option("fill-max", "size", 256 << 20, "how many packed bytes to fill, the most recently useful first", "SIZE"),
     Option("store-timeout", "duration", 120.0, "give up on a slow store after this long, and run without it", "TIME"),
-    Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS", least=OUTSIDE),
-    Option(
-        "trusted-jobs",
-        "list",
-        [],
-        "Jenkins jobs, GitLab projects and forks whose branches may write `main`",
-        least=FILES_ONLY,
-    ),
-    Option(
-        "sign-key",
-        "text",
-        "",
-        "sign what is published with this key: fd:N, env:NAME, or (for close) a file",
-        "KEY",
-        least=OUTSIDE,
-    ),
+    Option("trust", "uids", [], "UIDs whose store files are believed as root's are", "UIDS", OUTSIDE),
+    Option("trusted-jobs", "list", [], "jobs, projects and forks whose branches may write `main`", "", FILES_ONLY),
+    Option("sign-key", "text", "", "sign what is published: fd:N, env:NAME, or (for close) a file", "KEY", OUTSIDE),
     Option("retries", "count", 0, "run the command up to N times more if a known cache fault made it fail", "N"),
-    Option(
-        "triton-autotune",
-        "flag",
-        False,
-        "keep and share what Triton's autotuning measured; fixes what is chosen",
-        table="triton",
-    ),
+    Option("triton-autotune", "flag", False, "share what Triton's autotuning measured", table="triton"),
     Option("tilelang-autotune", "flag", True, "share what TileLang's autotuning measured", table="tilelang"),
     Option("helion-autotune", "flag", True, "share what Helion's autotuning measured", table="helion"),
-    Option(
-        "ccache-shared",
-        "path",
-        "",
-        "a directory of compiled objects behind each job's own ccache",
-        "DIR",
-        table="ccache",
-        least=OWN,
-    ),
-    Option("json", "path", "", "write what happened to this file", "FILE", least=OUTSIDE),
+    Option("ccache-shared", "path", "", "compiled objects behind each job's own ccache", "DIR", OWN, table="ccache"),
+    Option("json", "path", "", "write what happened to this file", "FILE", OUTSIDE),
     Option("quiet", "flag", False, "say nothing but warnings"),
     Option("verbose", "flag", False, "say more: what was set, filled, refused and why"),
 )
@@ -149,38 +97,18 @@ class Value(Record):
 class Settings:
     """The merged values. `settings.store` is the value; `settings.origin("store")` where it came from."""
 
-    store: str
-    tools: list[str]
-    scope: str
-    publish: str
-    room_dir: str
-    share: str
-    keep_room: bool
-    strict: bool
-    require_warm: bool
-    frozen: bool
-    fill_max: int
-    store_timeout: float
-    trust: list[int]
-    trusted_jobs: list[str]
-    sign_key: str
-    retries: int
-    triton_autotune: bool
-    tilelang_autotune: bool
-    helion_autotune: bool
-    ccache_shared: str
-    json: str
-    quiet: bool
-    verbose: bool
-
     def __init__(self, values: Mapping[str, Value], warnings: Sequence[str] = (), remarks: Sequence[str] = ()) -> None:
         self._values = dict(values)
         #: Files that could not be used, and what in them makes no sense.
         self.warnings = list(warnings)
         #: What files said that is not theirs to say.
         self.remarks = list(remarks)
-        for name, value in values.items():
-            setattr(self, BY_NAME[name].attribute, value.value)
+
+    def __getattr__(self, name: str) -> Any:
+        """`settings.room_dir`"""
+        if name.startswith("_") or (found := self._values.get(name.replace("_", "-"))) is None:
+            raise AttributeError(name)
+        return found.value
 
     def origin(self, name: str) -> str:
         return self._values[name].origin
@@ -293,7 +221,7 @@ def _convert(option: Option, raw: Any, origin: str, directory: str) -> Value:
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         expected = {
             "flag": "true or false",
-            "choice": " or ".join(option.choices),
+            "choice": option.metavar.replace("|", " or "),
             "size": "a size such as 500MB or 10GiB",
             "duration": "a time such as 90s or 15m",
             "uids": "numbers such as 1000,1001",
@@ -330,7 +258,7 @@ def _flag(_: Option, raw: Any) -> bool:
 
 
 def _choice(option: Option, raw: Any) -> str:
-    if raw not in option.choices:
+    if raw not in option.metavar.split("|"):
         raise ValueError
     return str(raw)
 

@@ -47,8 +47,7 @@ def add_settings(target: argparse.ArgumentParser, names: tuple[str, ...] | None 
             action = argparse.BooleanOptionalAction
             target.add_argument(*shorts, f"--{option.name}", action=action, default=argparse.SUPPRESS, help=text)
         else:
-            shown = "|".join(option.choices) or option.metavar
-            target.add_argument(f"--{option.name}", metavar=shown, default=argparse.SUPPRESS, help=text)
+            target.add_argument(f"--{option.name}", metavar=option.metavar, default=argparse.SUPPRESS, help=text)
 
 
 def settings(parsed: argparse.Namespace, *, told: bool = True) -> config.Settings:

@@ -69,9 +69,7 @@ def settings() -> str:
 
 
 def _setting(option: Option) -> str:
-    flag = (
-        f"--{option.name}" if option.kind == "flag" else f"--{option.name} {'/'.join(option.choices) or option.metavar}"
-    )
+    flag = f"--{option.name}" if option.kind == "flag" else f"--{option.name} {option.metavar.replace('|', '/')}"
     said = ("–", "–") if option.least == FILES_ONLY else (f"`{flag}`", f"`{option.variable}`")
     sort = option.sort + (": user, site" if option.least >= OUTSIDE else "")
     return f"| {said[0]} | {said[1]} | `{option.key}` | {_default(option)} | {sort} | {option.help} |"

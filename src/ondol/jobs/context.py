@@ -69,7 +69,7 @@ class Context:
     @property
     def measures(self) -> bool:
         """A performance job: what it picks must come from its own measurements."""
-        return self.settings.frozen or self.settings.require_warm
+        return bool(self.settings.frozen or self.settings.require_warm)
 
     def shares_tuning(self, tool: Row) -> bool:
         """Whether this job takes and gives the tool's autotuning results. Off: the tool is as in a fresh checkout."""
