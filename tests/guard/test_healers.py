@@ -188,12 +188,12 @@ def test_what_was_set_aside_piles_up(cache: Path) -> None:
     for number in range(aside.MOST + 5):
         place = aside.Aside(str(cache), now + number)
         (cache / "file").write_text("")
-        place.take(str(cache / "file"))
+        place.take(str(cache / "file"), aside.identity(str(cache / "file")))
         place.clean()
     assert len(list(base.iterdir())) == aside.MOST
     place = aside.Aside(str(cache), now + aside.LONGEST + 1000)
     (cache / "file").write_text("")
-    place.take(str(cache / "file"))
+    place.take(str(cache / "file"), aside.identity(str(cache / "file")))
     place.clean()
     assert [path.name for path in base.iterdir()] == [os.path.basename(place.folder)]
 
@@ -203,7 +203,7 @@ def test_link_planted_where_things_are_set_aside_is_followed(cache: Path, tmp_pa
     elsewhere.mkdir()
     (cache.parent / f".cache.ondol-aside-{os.geteuid()}").symlink_to(elsewhere)
     place = aside.Aside(str(cache), 0.0)
-    place.take(str(cache / ".lock"))
+    place.take(str(cache / ".lock"), aside.identity(str(cache / ".lock")))
     assert list(elsewhere.iterdir()) == []
     assert place.folder.startswith(f"{cache}/.ondol-aside-")
 

@@ -76,7 +76,7 @@ def test_container_with_another_user_is_cold_or_locked_out(
     mine = ["--uid", str(uid)] if given else []
     flags, room = flags_for(program, shared_store, place, *mine)
     assert machine.standin([*flags, *options], "one", "two")["compiled"] == 2
-    closed = program.ondol("close", room, "--status", "0")
+    closed = program.ondol("close", room, "--status", "0", "--trust", str(uid))
     assert "2 new, 2 published" in closed.stderr, closed
     flags, room = flags_for(program, shared_store, place, *mine)
     assert machine.standin([*flags, *options], "one", "two", "three") == {
@@ -84,7 +84,7 @@ def test_container_with_another_user_is_cold_or_locked_out(
         "compiled": 1,
         "cache": "/ondol/room/cache/triton",
     }
-    closed = program.ondol("close", room, "--status", "0")
+    closed = program.ondol("close", room, "--status", "0", "--trust", str(uid))
     assert "2 filled, 2 used, 1 new, 1 published" in closed.stderr, closed
     assert titles(shared_store) == {"one", "two", "three"}
     assert rooms_in(place) == []
@@ -219,7 +219,7 @@ def test_real_triton_in_a_container_is_cold(
         ]
         done = whole.run([*flags, *env, "--user", "1000:1000"], program.python, str(kernels), "1")
         assert done.returncode == 0, done.stderr
-        closed = program.ondol("close", room, "--status", "0")
+        closed = program.ondol("close", room, "--status", "0", "--trust", "1000")
         assert closed.returncode == 0
         said.append((json.loads(done.stdout), closed.stderr))
     (first, published), (second, used) = said

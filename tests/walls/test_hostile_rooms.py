@@ -218,7 +218,7 @@ def test_room_for_another_user_cannot_be_used_by_it(program: Program, shared_sto
     assert program.run(["cat", f"{opened.path}/open"], uid=1234).returncode != 0
     assert program.run(["touch", f"{opened.path}/new"], uid=1234).returncode != 0
     assert program.run(["ls", str(opened.inner)], uid=1235).returncode != 0
-    closed = opened.close()
+    closed = opened.close("0", "--trust", "1234")
     assert closed.triton["published"] == 1, closed
     assert rooms_in(place) == []
 

@@ -24,8 +24,12 @@ that is not there is a warning."""
 _EXAMPLES = """\
   ondol close --status $?                                   the room of $ONDOL_ROOM
   ondol close "$(cat room)" --status $? --json ondol.json
-  ondol close "$room" --status ${{ job.status }}            a CI system's word: success, failure, cancelled"""
-_SETTINGS = ("publish", "sign-key", "keep-room", "strict", "require-warm", "store-timeout", "json", "quiet", "verbose")
+  ondol close "$room" --status ${{ job.status }}            a CI system's word: success, failure, cancelled
+  sudo ondol close "$room" --status 0 --trust 3001          publish also what uid 3001 made in it"""
+_SETTINGS = (
+    *("publish", "trust", "sign-key", "keep-room", "strict", "require-warm", "store-timeout", "json"),
+    *("quiet", "verbose"),
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -18,7 +18,6 @@ from ondol.errors import OndolError
 from ondol.host import bounded, files
 from ondol.light import Record
 
-_WAY = files.NAMES | os.O_NOFOLLOW | os.O_DIRECTORY
 _THING = files.NAMES | os.O_NOFOLLOW
 
 
@@ -51,7 +50,7 @@ def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Done]:
 
 def _refusal(repair: Repair) -> str:
     try:
-        parent = _open_way(os.path.dirname(repair.path))
+        parent = files.open_way(os.path.dirname(repair.path))
         try:
             name = os.path.basename(repair.path)
             if repair.action == "remove":
@@ -65,18 +64,6 @@ def _refusal(repair: Repair) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-def _open_way(path: str) -> int:
-    """The directory, reached without passing a link. Raises `OSError` (ELOOP, ENOTDIR) where one was planted."""
-    here = os.open("/", _WAY)
-    for part in filter(None, path.split("/")):
-        try:
-            below = os.open(part, _WAY, dir_fd=here)
-        finally:
-            os.close(here)
-        here = below
-    return here
 
 
 def _check(repair: Repair, status: os.stat_result) -> None:

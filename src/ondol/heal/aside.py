@@ -22,8 +22,27 @@ NOTE = "WHAT-IS-THIS.txt"
 INSIDE = ".ondol-aside-"
 
 
+#: What a path was when it was examined, so that a healthy successor is not taken in its place.
+Identity = tuple[int, int, int]
+
+
+def identity(path: str) -> Identity | None:
+    try:
+        return _identity(os.lstat(path))
+    except OSError:
+        return None
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
 class Aside:
-    """Where the bad entries of one healing go."""
+    """Where the bad entries of one healing go. Raises `OSError` if the cache cannot be reached.
+
+    The cache may be another user's, and we may be root: a directory in it that is swapped for a link must not make
+    us move, or remove, anything elsewhere. So everything is done from open directories, and no link is passed.
+    """
 
     def __init__(self, cache: str, now: float) -> None:
         self._cache = cache
@@ -31,27 +50,50 @@ class Aside:
         self._now = now
         #: The folder of this healing; empty before anything was moved into it.
         self.folder = ""
+        self._base = self._inside = -1
+        self._top = files.open_way(cache)
 
-    def take(self, path: str) -> str:
-        """Move something out of the cache; returns where it is now. Raises `OSError` if we may not."""
+    def take(self, path: str, known: Identity | None) -> str:
+        """Move something out of the cache; returns where it is now, or nothing if something else has its name.
+
+        Raises `OSError` if we may not.
+        """
+        relative = os.path.relpath(path, self._cache)
+        above, name = os.path.split(relative)
         try:
-            target = os.path.join(self._made(), os.path.relpath(path, self._cache))
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.rename(path, target)
-            return target
+            here = files.open_way(above, self._top)
+        except FileNotFoundError:
+            return ""
+        try:
+            if known is None or _identity(os.stat(name, dir_fd=here, follow_symlinks=False)) != known:
+                return ""  # not what was examined: somebody mended it meanwhile
+            return self._move(here, name, relative)
+        except FileNotFoundError:
+            return ""
+        finally:
+            os.close(here)
+
+    def _move(self, here: int, name: str, relative: str) -> str:
+        try:
+            self._make_folder()
+            there = files.open_way(os.path.dirname(relative), self._inside, make=True)
+            try:
+                os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+            finally:
+                os.close(there)
+            return os.path.join(self.folder, relative)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EXDEV, errno.EROFS):
                 raise
         # Another user's directory cannot change its parent, but it can change its name.
-        folder = os.path.dirname(path)
-        target = os.path.join(folder, f"{INSIDE}{self._stamp}-{files.random_name()[:8]}")
-        os.rename(path, target)
-        return target
+        hidden = f"{INSIDE}{self._stamp}-{files.random_name()[:8]}"
+        os.rename(name, hidden, src_dir_fd=here, dst_dir_fd=here)
+        return os.path.join(self._cache, os.path.dirname(relative), hidden)
 
     def explain(self, text: str) -> None:
         """Leave a word for whoever finds the folder."""
         try:
-            files.write_new(os.path.join(self.folder, NOTE), text.encode(), 0o644, sync=False)
+            files.write_new(NOTE, text.encode(), 0o644, dir_fd=self._inside, sync=False)
         except OSError:
             pass  # the same was said on the terminal
 
@@ -59,49 +101,41 @@ class Aside:
         """Remove what has been lying here for too long, or is too much."""
         if not self.folder:
             return
-        base = os.path.dirname(self.folder)
         oldest = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now - LONGEST))
-        names = sorted(os.listdir(base), reverse=True)
+        names = sorted(os.listdir(self._base), reverse=True)
         for number, name in enumerate(names):
             if number >= MOST or name < oldest:
-                files.remove_tree(os.path.join(base, name))
+                files.remove_below(self._base, name)
 
-    def _made(self) -> str:
-        if not self.folder:
-            self.folder = _first_that_works(self._bases(), f"{self._stamp}-{files.random_name()[:8]}")
-        return self.folder
+    def close(self) -> None:
+        for fd in (self._top, self._base, self._inside):
+            files.close_quietly(fd)
 
-    def _bases(self) -> list[str]:
+    def _make_folder(self) -> None:
+        trouble: OSError | None = None
+        for parent, name in [] if self.folder else self._bases():
+            try:
+                above = files.open_way(parent)
+                try:
+                    self._base = files.open_private(name, above, make=True)
+                finally:
+                    os.close(above)
+                stamp = f"{self._stamp}-{files.random_name()[:8]}"
+                os.mkdir(stamp, 0o700, dir_fd=self._base)
+                self._inside = files.open_dir(stamp, self._base)
+                self.folder = os.path.join(parent, name, stamp)
+                return
+            except OSError as error:
+                trouble = error
+        if trouble:
+            raise trouble
+
+    def _bases(self) -> list[tuple[str, str]]:
         above, name = os.path.split(self._cache)
-        inside = os.path.join(self._cache, f"{INSIDE}{os.geteuid()}")
-        if os.stat(above).st_dev != os.stat(self._cache).st_dev:
+        inside = (self._cache, f"{INSIDE}{os.geteuid()}")
+        if os.stat(above).st_dev != os.fstat(self._top).st_dev:
             return [inside]  # a mount point: nothing can be renamed to the outside
-        return [os.path.join(above, f".{name}.ondol-aside-{os.geteuid()}"), inside]
-
-
-def _first_that_works(bases: list[str], name: str) -> str:
-    trouble: OSError | None = None
-    for base in bases:
-        try:
-            files.check_private(base, make=True)
-            path = os.path.join(base, name)
-            os.mkdir(path, 0o700)
-            return path
-        except OSError as error:
-            trouble = error
-    raise trouble or OSError(errno.ENOENT, "no place")
-
-
-#: What a path was when it was examined, so that a healthy successor is not taken in its place.
-Identity = tuple[int, int, int]
-
-
-def identity(path: str) -> Identity | None:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_ctime_ns
+        return [(above, f".{name}.ondol-aside-{os.geteuid()}"), inside]
 
 
 def everything(cache: str, but: tuple[str, ...]) -> list[str]:

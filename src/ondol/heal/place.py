@@ -82,7 +82,7 @@ def open_place(place: Place) -> int:
     """The lock file, open for reading and writing; created if it is not there. Raises `Unusable`."""
     try:
         if not place.common:
-            files.check_private(os.path.dirname(place.path), make=place.made)
+            os.close(files.open_private(os.path.dirname(place.path), make=place.made))
         fd = _open_or_create(place)
     except OSError as error:
         raise Unusable(error.strerror or str(error))

@@ -54,21 +54,20 @@ def open_dir(name: str, dir_fd: int | None = None) -> int:
     return os.open(name, DIRECTORY, dir_fd=dir_fd)
 
 
-def check_private(folder: str, *, make: bool) -> None:
-    """Raise `OSError` unless this directory, whose name others can guess or set, is one that we alone control."""
+def open_private(folder: str, dir_fd: int | None = None, *, make: bool) -> int:
+    """Open a directory whose name others can guess or set; `OSError` unless it is one that we alone control."""
     if make:
         try:
-            os.mkdir(folder, 0o700)
+            os.mkdir(folder, 0o700, dir_fd=dir_fd)
         except FileExistsError:
             pass  # anybody may have made a directory, or a link, of this name
-    fd = open_dir(folder)
-    try:
-        status = os.fstat(fd)
-    finally:
-        os.close(fd)
+    fd = open_dir(folder, dir_fd)
+    status = os.fstat(fd)
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        os.close(fd)
         mode = f"{stat.S_IMODE(status.st_mode):o}"
         raise OSError(errno.EPERM, f"it belongs to user {status.st_uid}, mode {mode}", folder)
+    return fd
 
 
 def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
@@ -248,6 +247,26 @@ def open_below(parent: int, path: str) -> int:
     return here
 
 
+def open_way(path: str, start: int | None = None, *, make: bool = False) -> int:
+    """A descriptor that names a directory, reached from `start` or the root without passing a link.
+
+    Raises `OSError` (ELOOP, ENOTDIR) where somebody planted one. It need not be readable. `make`: with what is missing.
+    """
+    here = os.dup(start) if start is not None else os.open("/", NAMES | os.O_DIRECTORY)
+    for part in filter(None, path.split("/")):
+        try:
+            if make:
+                try:
+                    os.mkdir(part, 0o700, dir_fd=here)
+                except FileExistsError:
+                    pass
+            below = os.open(part, NAMES | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
+
+
 #: Directories that are open at once while a tree is removed; deeper ones are first brought up, in so many rounds.
 _MAX_OPEN = 64
 _MAX_ROUNDS = 2000
@@ -266,10 +285,15 @@ def remove_tree(path: str) -> bool:
     except OSError:
         return not os.path.lexists(path)
     try:
-        _Removal(parent, name).run()
-        return not _is_there(name, parent)
+        return remove_below(parent, name)
     finally:
         close_quietly(parent)
+
+
+def remove_below(parent: int, name: str) -> bool:
+    """The same for a name in an open directory."""
+    _Removal(parent, name).run()
+    return not _is_there(name, parent)
 
 
 class _Removal:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 
-from ondol.host import files, mounts
+from ondol.host import files, identity, mounts
 
 #: Types whose latency, locking or visibility makes them wrong for a private working directory. FUSE is judged apart.
 _NETWORK = frozenset(
@@ -53,6 +54,10 @@ def fs_type(path: str) -> str:
     return mounts.mount_of(here, table).kind
 
 
+#: In the reason of a directory in which somebody else can take a room away.
+REPLACE = "can replace what is in it"
+
+
 class Usable:
     """The result of trying a directory: whether a room can stand in it, and if not, why not."""
 
@@ -65,6 +70,8 @@ class Usable:
 
 def try_directory(path: str) -> Usable:
     """Create a file in `path`, map it executable as a loader would, look whether reading it moves its access time."""
+    if stranger := _who_else_can_replace(path):
+        return Usable(stranger)
     probe = os.path.join(path, f".ondol-probe-{files.random_name()}")
     try:
         fd = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o700)
@@ -75,6 +82,23 @@ def try_directory(path: str) -> Usable:
     finally:
         files.close_quietly(fd)
         files.unlink_quietly(probe)
+
+
+def _who_else_can_replace(path: str) -> str:
+    """Who could rename a directory of ours in there, and put another of that name in its place; empty for nobody."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return f"cannot look at it: {error.strerror}"
+    me, sticky = os.geteuid(), status.st_mode & stat.S_ISVTX
+    # In a container with mapped users the host's root looks like nobody.
+    if status.st_uid not in (0, me) and not (sticky and status.st_uid == identity.overflow_uid()):
+        return f"it belongs to uid {status.st_uid}, who {REPLACE}"
+    private_group = status.st_gid == os.getegid() == me  # as most systems give each user
+    if not sticky and status.st_mode & (stat.S_IWOTH if private_group else stat.S_IWOTH | stat.S_IWGRP):
+        mode = f"mode {stat.S_IMODE(status.st_mode):04o} without the sticky bit"
+        return f"others {REPLACE} ({mode}; its owner can: chmod +t)"
+    return ""
 
 
 def _try_file(fd: int) -> Usable:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from ondol.errors import UsageError
 from ondol.host import identity
@@ -58,7 +59,7 @@ def adopt(
                 problems.append(_problem(cache, item))
     except OSError as error:
         raise UsageError(f"{directory} cannot be read", because=error.strerror or str(error))
-    problems += _foreign(cache, found)
+    problems += _foreign(cache, found, partial(store.trusts, scope=scope))
     if dry_run:
         return Adopted(publish.Outcome(), len(found), problems)
     outcome = publish.publish(store, tool, cache, found, scope, provenance, progress, 3600.0, sign)
@@ -79,13 +80,13 @@ def _owner_and_mode(path: str) -> tuple[int, str]:
     return status.st_uid, f"{status.st_mode & 0o7777:04o}"
 
 
-def _foreign(cache: CacheDir, found: list[Found]) -> list[Problem]:
+def _foreign(cache: CacheDir, found: list[Found], trusts: Callable[[int], bool]) -> list[Problem]:
     """Entries of other users that a plain job could not write into: the fault behind `PermissionError … tmp.pid_`."""
     me = os.geteuid()
     result = []
     for folder in dict.fromkeys(item.folder for item in found):
         owner, mode = _owner_and_mode(os.path.join(cache.path, folder))
-        if owner not in (me, -1):
+        if owner not in (me, -1) and trusts(owner):
             result.append(
                 Problem("foreign", folder, owner, mode, "adopted; without Ondol other users cannot write into it")
             )

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from functools import partial
 
-from ondol import exitcodes
+from ondol import exitcodes, words
 from ondol.errors import OndolError
 from ondol.host import bounded, identity
 from ondol.jobs.context import Context
@@ -157,6 +157,9 @@ def _take(job: Context, name: str, outcome: Outcome) -> None:
         already_there=outcome.already_there,
         refused=dict(refused),
     )
+    strange = [why for kind, _, why in outcome.refused if kind in ("untrusted", "several-names")]
+    if strange:
+        job.report.remarks.append(f"{name}: {words.entries(len(strange))} not published; first: {strange[0]}")
     if outcome.trouble:
         what, because, hint = outcome.trouble
         job.report.warn(f"not everything was published: {OndolError(what, because=because, hint=hint).line()}")

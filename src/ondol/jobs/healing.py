@@ -68,7 +68,7 @@ class Unlocked:
     """A cache that needs no lock: nobody else has it, or a torn file leaves it by one rename that nobody waits for."""
 
     def __init__(self, cache: str) -> None:
-        self.cache = cache
+        self.cache = os.path.realpath(cache)
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
@@ -122,13 +122,19 @@ def _with_identity(bad: Bad) -> tuple[Bad, dict[str, aside.Identity | None]]:
 
 
 def _set_aside(found: _Found, healer: Healer | None, report: Report) -> tuple[tuple[Taken, ...], str]:
-    place = aside.Aside(report.cache, time.time())
-    with _tool_kept_out(healer, report.cache) as alone:
-        taken = tuple(_take(place, bad, known, report.cache, alone=alone) for bad, known in found)
-    if place.folder:
-        place.explain(_note(report, taken))
-        place.clean()
-    return taken, place.folder
+    try:
+        place = aside.Aside(report.cache, time.time())
+    except OSError as error:
+        return tuple(Taken(bad.path, bad.why, trouble=error.strerror or str(error)) for bad, _ in found), ""
+    try:
+        with _tool_kept_out(healer, report.cache) as alone:
+            taken = tuple(_take(place, bad, known, report.cache, alone=alone) for bad, known in found)
+        if place.folder:
+            place.explain(_note(report, taken))
+            place.clean()
+        return taken, place.folder
+    finally:
+        place.close()
 
 
 def _take(place: aside.Aside, bad: Bad, known: dict[str, aside.Identity | None], cache: str, *, alone: bool) -> Taken:
@@ -137,10 +143,8 @@ def _take(place: aside.Aside, bad: Bad, known: dict[str, aside.Identity | None],
     paths = [*bad.pointers, bad.path] if alone or not bad.pointers else list(bad.pointers)
     kept, trouble = "", ""
     for path in paths:
-        if aside.identity(path) != known[path] or known[path] is None:
-            continue  # not what we examined: somebody mended it meanwhile
         try:
-            kept = place.take(path)
+            kept = place.take(path, known[path]) or kept
         except OSError as error:
             trouble = trouble or f"{os.path.relpath(path, cache)}: {error.strerror or error}"
     return Taken(name, bad.why, kept, trouble)

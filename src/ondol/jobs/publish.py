@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ondol import __version__
 from ondol.errors import EntryRefused, EntryUntrusted, PackError, StoreError
@@ -106,7 +107,7 @@ def _publish_piece(
     refused: list[tuple[str, str, str]] = []
     for found in piece:
         try:
-            entry = harvest.read_entry(tool, cache, found, scope, provenance)
+            entry = harvest.read_entry(tool, cache, found, scope, provenance, partial(store.trusts, scope=scope))
             packs.append((entry.address, pack.encode(entry, sign)))
         except EntryRefused as error:
             refused.append((error.because or "torn", found.place, error.what))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
@@ -58,15 +58,22 @@ def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Hos
     return New(found, refused)
 
 
-def read_entry(tool: Tool, cache: CacheDir, found: Found, scope: str, provenance: dict[str, Any]) -> Entry:
-    """Read one entry as a whole. Raises `EntryRefused` if it is torn, or changes while it is read."""
+def read_entry(
+    tool: Tool,
+    cache: CacheDir,
+    found: Found,
+    scope: str,
+    provenance: dict[str, Any],
+    trusts: Callable[[int], bool] = lambda _uid: True,
+) -> Entry:
+    """Read one entry as a whole. Raises `EntryRefused` if it is torn, changes while it is read, or is a stranger's."""
     before = _state(cache, found)
     size = sum(status[2] for _, status in before)
     if size > MAX_RAW_BYTES or len(found.names) > MAX_FILES:
         # Before anything is read: whoever left a terabyte of nothing must not take our memory with it.
         raise EntryRefused(f"{found.place} has {len(found.names)} files of {size} bytes", because="unfit")
     try:
-        contents = [(name, cache.read(found.folder, name)) for name in found.names]
+        contents = [(name, _read(cache, found, name, trusts)) for name in found.names]
     except OSError as error:
         raise EntryRefused(f"{found.place}: {error.strerror or error}", because="unreadable")
     if _state(cache, found) != before:
@@ -80,6 +87,18 @@ def read_entry(tool: Tool, cache: CacheDir, found: Found, scope: str, provenance
         provenance = {**provenance, tool.row.name: version}
     address = Address(scope, tool.row.name, found.fingerprint, found.key)
     return Entry(address, entry_files, found.title, found.seconds, provenance)
+
+
+def _read(cache: CacheDir, found: Found, name: str, trusts: Callable[[int], bool]) -> bytes:
+    """Whoever publishes it vouches for it, so it must come from somebody whose word counts."""
+    data, status = cache.read_with_status(found.folder, name)
+    if not trusts(status.st_uid):
+        whose = f"{found.place}: {name} belongs to uid {status.st_uid}, who is not one of the store's writers"
+        raise EntryRefused(f"{whose} (fix: --trust {status.st_uid}, if you vouch for them)", because="untrusted")
+    if status.st_nlink > 1:
+        # Whoever has the other name can still write into it; or it is a file of ours that somebody linked here.
+        raise EntryRefused(f"{found.place}: {name} has another name elsewhere", because="several-names")
+    return data
 
 
 def _state(cache: CacheDir, found: Found) -> list[tuple[str, tuple[int, int, int, int]]]:

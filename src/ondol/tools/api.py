@@ -161,10 +161,14 @@ class CacheDir:
             os.close(here)
 
     def read(self, folder: str, name: str) -> bytes:
+        return self.read_with_status(folder, name)[0]
+
+    def read_with_status(self, folder: str, name: str) -> tuple[bytes, os.stat_result]:
+        """The file, and whose it is: of the very descriptor that it was read from."""
         above, last = _split(folder, name)
         here = self._open(above)
         try:
-            return files.read_regular(last, MAX_FILE_BYTES, dir_fd=here)[0]
+            return files.read_regular(last, MAX_FILE_BYTES, dir_fd=here)
         finally:
             os.close(here)
 

@@ -19,8 +19,9 @@ from ondol.trust import ci, policy
 
 _DESCRIPTION = """Import an existing raw cache: every entry that is readable and complete. Nothing in DIR is changed.
 
-What was left behind is listed with owner and mode. Helper libraries (.so) are taken to be built for this machine's C
-library."""
+What was left behind is listed with owner and mode: also files of users who are neither you, root nor writers of the
+store, unless you vouch for them with --trust, and files with a second name elsewhere. Helper libraries
+(.so) are taken to be built for this machine's C library."""
 _EXAMPLES = """\
   ondol store adopt ~/.triton/cache
   ondol store adopt /ci-cache/triton --store /ci-cache/ondol --dry-run"""

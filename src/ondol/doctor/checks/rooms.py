@@ -33,8 +33,8 @@ class Rooms(Check):
             return
         chosen = choice.candidate.path
         for passed, reason in choice.passed:
-            if passed.source == "--room-dir":
-                what = f"--room-dir {passed.path} cannot be used: {reason}"
+            if passed.source == "--room-dir" or filesystem.REPLACE in reason:
+                what = f"{passed.source} {passed.path} cannot be used: {reason}"
                 yield Finding(self.name, WARNING, what, look(passed.path), f"rooms are made in {chosen} instead", fix)
         if _is_network(chosen):
             what = f"the only place for a room is {chosen}, on a network file system"
