@@ -43,7 +43,7 @@ def broken(program: Program, tmp_path: Path) -> Broken:
 @pytest.mark.parametrize(
     ("module", "target"),
     [
-        ("ondol.config", "broken.load"),
+        ("ondol.trust.settings", "broken.load"),
         ("ondol.jobs.context", "broken.location"),
         ("ondol.host.identity", "broken.this_host"),
         ("ondol.report.progress", "broken.Bar.__init__"),
@@ -97,7 +97,7 @@ def test_bug_of_ours_looks_like_a_verdict(broken: Broken, name: str) -> None:
 
 
 def test_strict_job_runs_after_a_bug_of_ours(broken: Broken) -> None:
-    done = broken("ondol.config", "broken.load", "run", "--strict", "--", "echo", "it ran")
+    done = broken("ondol.trust.settings", "broken.load", "run", "--strict", "--", "echo", "it ran")
     assert (done.returncode, done.stdout) == (exitcodes.INTERNAL, "")
 
 
