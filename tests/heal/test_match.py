@@ -201,3 +201,19 @@ def test_a_pattern_explodes_on_a_hostile_line() -> None:
     """A catastrophic pattern would need years for one of these lines; the limit is only there to end the test then."""
     done = subprocess.run([sys.executable, "-c", _ADVERSARY], capture_output=True, text=True, timeout=240, check=True)
     assert int(done.stdout) > 1000
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-11-15T20:00:00.1234567Z "])
+def test_a_long_path_that_breaks_the_line_of_a_cause_does_not_hide_the_fault(prefix: str) -> None:
+    """uv 0.13 breaks a cause at about 100 columns: caches with long paths were never healed."""
+    lines = [
+        "error: Failed to install: alpha-1.0-py3-none-any.whl (alpha==1.0)",
+        "  cause: failed to open file",
+        f"         `/ci-cache/{'long/' * 20}uv/archive-v0/1yrZwxExbmLjJb9-/alpha-1.0.dist-info/RECORD`:",
+        "         No such file or directory (os error 2)",
+        "something else",
+    ]
+    (found,) = match.find("\n".join(prefix + line for line in lines))
+    assert (found.signature.heals, found.line_number) == ("uv", 2)
+    unbroken = [lines[0], "  cause: " + " ".join(line.strip() for line in lines[1:4]).removeprefix("cause: ")]
+    assert match.find("\n".join(unbroken))[0].signature.id == found.signature.id

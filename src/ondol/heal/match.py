@@ -23,6 +23,9 @@ _SHARED = 1 << 10
 #: A line that only says why the one before it happened: the chains of uv, Rust and Java end with the first cause.
 _LINK = re.compile(r"\s*(?:cause:|Caused by:|[├╰]─▶|[|`]->) |\s*Caused by:$|\s+\d+: ")
 _LONGEST_CHAIN = 12
+#: uv breaks the line of a cause where a path makes it long, and sets the rest in below it.
+_BROKEN, _REST = re.compile(r"\s*(?:cause:|Caused by:) "), re.compile(r" {9,}(?=\S)")
+_LONGEST_BREAK = 6
 
 
 class Hit(Record):
@@ -101,8 +104,7 @@ def scan(text: str | Iterable[str], signatures: Sequence[Signature] | None = Non
 def blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """(number of its first line, text) of blocks of whole lines, without escape sequences."""
     number, held, size = 1, list[str](), 0
-    for line in lines:
-        line = line[:-1] if line.endswith("\n") else line
+    for line in whole_causes(lines):
         held.append(line)
         size += len(line) + 1
         if size >= _BLOCK:
@@ -110,6 +112,27 @@ def blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             number, held, size = number + len(held), [], 0
     if held:
         yield number, noise.without_escapes("\n".join(held))
+
+
+def whole_causes(lines: Iterable[str]) -> Iterator[str]:
+    """The lines without their newlines; a cause that was broken into several is one again, with empty ones below it, so
+    that lines keep their numbers.
+    """
+    broken, rests = "", 0
+    for line in lines:
+        line = line[:-1] if line.endswith("\n") else line
+        bare = noise.without_prefix(noise.without_escapes(line)) if broken or "ause" in line else ""
+        rest = _REST.match(bare) if broken else None
+        if rest and rests < _LONGEST_BREAK:
+            broken, rests = f"{broken} {bare[rest.end() :]}", rests + 1
+            continue
+        yield from [broken, *[""] * rests] if broken else []
+        broken, rests = "", 0
+        if _BROKEN.match(bare):
+            broken = line
+        else:
+            yield line
+    yield from [broken, *[""] * rests] if broken else []
 
 
 class Scanner:
