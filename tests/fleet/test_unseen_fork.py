@@ -197,3 +197,39 @@ def test_nobody_collects_what_the_import_left_before_the_tests_do(suite) -> None
     suite.write(test_f="from test_g import MADE\ndef test_lives(): assert MADE() is not None\n")
     ours = suite.pytest(*ONCE, "test_f.py", "test_g.py")
     assert "7 passed" in ours.summary, ours.output
+
+
+# ---------------------------------------------------------------------- shared memory
+
+LEAKS = """
+    import multiprocessing, os, signal
+    from multiprocessing import shared_memory
+    import pytest
+    def leak():
+        memory = shared_memory.SharedMemory(create=True, size=16)
+        lock = multiprocessing.get_context("spawn").Lock()
+        with open(os.environ["LOG"], "a") as log:
+            print(memory.name.strip("/"), "sem." + lock._semlock.name.strip("/"), sep="\\n", file=log)
+        return memory, lock
+    def test_forgets(): globals()["kept"] = leak()
+    def test_crashes():
+        kept = leak()
+        os.abort()
+    @pytest.mark.timeout(3)
+    def test_hangs():
+        kept = leak()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True: signal.pause()
+"""
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
+def test_shared_memory_that_a_test_leaves_goes_with_its_worker(suite, flags) -> None:
+    """Python's resource tracker unlinks it when its process has ended, unless somebody kills the tracker first."""
+    suite.write(test_l=LEAKS)
+    ours = suite.pytest(*ONCE, "-p", "no:timeout", "--ondol-grace=0.2", *flags)
+    assert ours.verdicts == {"test_forgets": "passed", "test_crashes": "crashed", "test_hangs": "timeout"}, ours.output
+    assert len(ours.log) == 6
+    assert not [name for name in ours.log if os.path.exists(f"/dev/shm/{name}")]
+    assert not suite.survivors()

@@ -6,12 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterable
 
 from ondol.host import proctree
 
 #: What asks a worker for the stacks of its Python threads. A real-time signal: no test suite uses it by accident.
 DUMP_SIGNAL = signal.SIGRTMAX - 3
+
+#: In the command line of a resource tracker, multiprocessing's or loky's, and how long one may clean up.
+_TRACKER = "resource_tracker import main"
+_TRACKER_GRACE = 1.0
 
 
 def send(pid: int, number: int) -> bool:
@@ -40,6 +45,9 @@ def send_tree(pid: int, number: int, extra: Iterable[int] = ()) -> set[int]:
 def kill_all(pids: Iterable[int], own: int) -> None:
     """SIGKILL these and whatever they have forked meanwhile, until nothing new appears below `own`."""
     pending = {p for p in pids if proctree.alive(p)}
+    # Python's resource trackers unlink what the others leave in /dev/shm, and end when those have ended.
+    trackers = {p for p in pending if _TRACKER in proctree.command(p)}
+    pending -= trackers
     # A fork bomb makes new children while we kill: stopping first takes its hands away.
     for one in pending:
         send(one, signal.SIGSTOP)
@@ -47,9 +55,14 @@ def kill_all(pids: Iterable[int], own: int) -> None:
         for one in pending:
             send(one, signal.SIGKILL)
         below = {d for one in pending for d in proctree.descendants(one)} | set(pids)
-        pending = {p for p in below if p != own and proctree.alive(p)}
+        pending = {p for p in below if p != own and proctree.alive(p)} - trackers
         if not pending:
-            return
+            break
+    deadline = time.monotonic() + _TRACKER_GRACE
+    while any(map(proctree.alive, trackers)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    for one in trackers:
+        send(one, signal.SIGKILL)
 
 
 def native_dump_command(pid: int) -> list[str] | None:
