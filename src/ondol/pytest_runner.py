@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ondol.fleet import devices, pytest_inside
 from ondol.fleet.journal import Journal
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
+from ondol.host import itself
 from ondol.jobs import run_beyond, run_session
 from ondol.report import run_github, run_record, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks
@@ -73,14 +75,24 @@ def take_over(config: pytest.Config) -> None:
         fleet = run_session.choose_fleet(config, spec)
         config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
         return
-    if config.getoption("usepdb", False):
-        raise pytest.UsageError("--pdb needs the test in this process: leave out --ondol-devices")
+    refuse_debuggers(config)
     if config.getoption("numprocesses", None):
         raise pytest.UsageError("-n (pytest-xdist) and --ondol-devices both want to run the tests: choose one")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
     config.pluginmanager.register(Runner(config, spec), "ondol-runner")
+
+
+def refuse_debuggers(config: pytest.Config) -> None:
+    """They wait for somebody to type, and nobody can type into a worker."""
+    asked = [flag for name, flag in (("usepdb", "--pdb"), ("trace", "--trace")) if config.getoption(name, False)]
+    if asked:
+        words = [str(word) for word in config.invocation_params.args if not str(word).startswith("--ondol-")]
+        if tuple(words[: len(itself.PLUGIN)]) == tuple(itself.PLUGIN):
+            del words[: len(itself.PLUGIN)]  # put there by `ondol test`
+        plain = shlex.join(["pytest", "-p", "no:ondol", *words])
+        raise pytest.UsageError(f"{asked[0]} needs the test in a process with a terminal; type: {plain}")
 
 
 class Runner:

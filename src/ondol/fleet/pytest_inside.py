@@ -11,15 +11,17 @@ import atexit
 import fcntl
 import logging
 import os
+import shlex
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.capture import CaptureManager
+from _pytest.debugging import pytestPDB
 from _pytest.runner import CallInfo
 
 from ondol.fleet import starts
@@ -115,6 +117,30 @@ def unregister_reporters(config: pytest.Config) -> None:
             config.pluginmanager.unregister(plugin)
 
 
+def finish_session(session: pytest.Session, status: int) -> None:
+    """What a worker of pytest-xdist does at its end: plugins and conftests write, or hand over, what they gathered."""
+    manager = session.config.pluginmanager
+    # Modules stay registered, for their fixtures; what these would do at the end is the controller's.
+    theirs = (*REPORTERS, "pytest_benchmark")
+    whole = [plugin for plugin in manager.get_plugins() if getattr(plugin, "__name__", "").startswith(theirs)]
+    session.exitstatus = status
+    manager.subset_hook_caller("pytest_sessionfinish", whole)(session=session, exitstatus=status)
+
+
+def refuse_debuggers() -> None:
+    """A debugger would wait for somebody to type, and nobody can type into a worker."""
+
+    def refuse(*_: object, **__: object) -> None:
+        __tracebackhide__ = True
+        item = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+        pytest.fail(
+            "breakpoint() and pdb need a terminal, and this worker has none. Run the test without Ondol: "
+            f"pytest -p no:ondol {shlex.quote(item)}"
+        )
+
+    pytestPDB._init_pdb = refuse  # type: ignore[method-assign]
+
+
 def share_log_file(config: pytest.Config) -> None:
     """Spawned workers add to the controller's --log-file: what it writes itself goes to the end too."""
     stream = getattr(_log_file_handler(config), "stream", None)
@@ -175,7 +201,12 @@ def teardown_to(session: pytest.Session, item: pytest.Item | None, blamed: pytes
         with captured:
             session._setupstate.teardown_exact(item)
 
-    call = CallInfo.from_call(tear_down, when="teardown", reraise=(pytest.exit.Exception,))
+    return late(blamed, tear_down)
+
+
+def late(blamed: pytest.Item, what: Callable[[], None]) -> pytest.TestReport | None:
+    """Do what comes after its last item; a report against that when it goes wrong."""
+    call = CallInfo.from_call(what, when="teardown", reraise=(pytest.exit.Exception,))
     if call.excinfo is None:
         return None
     report: pytest.TestReport = blamed.ihook.pytest_runtest_makereport(item=blamed, call=call)

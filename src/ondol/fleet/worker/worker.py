@@ -13,6 +13,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ class Worker:
         self._before: hygiene.Snapshot | None = None
         self.finished_wide = False
         self.serving = False
+        self._any_failed = False
         self.ran = 0
         self._pid = os.getpid()
         self._current: Message = {}
@@ -121,6 +123,7 @@ class Worker:
         self.phase = phase
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = place
+        pytest_inside.refuse_debuggers()
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
 
     def send(self, message: Message) -> None:
@@ -133,6 +136,7 @@ class Worker:
 
     def send_report(self, report: pytest.TestReport) -> None:
         """A good setup waits for its call and a good teardown for `done`: every message wakes three processes."""
+        self._any_failed |= report.failed
         report.sections = [(name, shorten(text)) for name, text in report.sections]
         self._held.append(pytest_inside.report_to_wire(self.config, report))
         if report.when not in {"setup", "teardown"} or not report.passed:
@@ -235,7 +239,9 @@ class Worker:
         if pytest_inside.stack_fits(self.session, item):
             return
         self._before = None
-        report = pytest_inside.teardown_to(self.session, item, self._previous)
+        self._send_late(pytest_inside.teardown_to(self.session, item, self._previous))
+
+    def _send_late(self, report: pytest.TestReport | None) -> None:
         if report is not None:
             data = pytest_inside.report_to_wire(self.config, report)
             self.send({"m": "late", "data": data})
@@ -260,11 +266,18 @@ class Worker:
         fault: str | None = self.config.hook.pytest_ondol_device_fault(item=item)
         return fault or cuda_fault(hygiene.loaded_libraries_counter())
 
+    def _finish_session(self) -> None:
+        status = int(self._any_failed)
+        if self._previous is not None:
+            finish = partial(pytest_inside.finish_session, self.session, status)
+            self._send_late(pytest_inside.late(self._previous, finish))
+
     def leave(self) -> None:
         """Finish fixtures, save coverage, run the exit handlers that items registered. Never returns."""
         status = 0
         try:
             self._leave_the_previous_for(None)
+            self._finish_session()
             pytest_inside.save_coverage(self.config)
             self.channel.send({"m": "left"})
             pytest_inside.run_exit_handlers()
@@ -287,6 +300,7 @@ def begin_in_fork(
     """The rest of a forked worker's life. Never returns."""
     try:
         settle_in(place, dump_fd)
+        no_terminal()
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(session.config)
         pytest_inside.unregister_reporters(session.config)
@@ -301,6 +315,13 @@ def begin_in_fork(
         except OSError:
             pass
     os._exit(71)
+
+
+def no_terminal() -> None:
+    """Our group is not the terminal's: who reads from it is stopped by the kernel until its deadline."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
 
 def send_capture_files(channel: Channel, fds: list[int]) -> None:

@@ -1,0 +1,108 @@
+"""What a plugin or a conftest keeps in its process until the session ends: a worker that just leaves takes it along."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
+WAYS = [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]]
+
+TABLE = """
+    import os, pytest
+    ROWS = []
+    @pytest.fixture
+    def row(request): ROWS.append(request.node.name)
+    def pytest_sessionfinish(session, exitstatus):
+        with open(os.environ["LOG"], "a") as log:
+            for name in ROWS: log.write(f"{name} {int(exitstatus)}\\n")
+        if os.environ.get("RAISE"): raise RuntimeError("the table is lost")
+"""
+
+
+@pytest.mark.parametrize("flags", WAYS)
+def test_a_conftest_writes_its_table_when_the_session_finishes(suite, flags) -> None:
+    suite.write(
+        conftest=TABLE, test_a="def test_1(row): pass\ndef test_2(row): pass\n", test_b="def test_3(row): pass\n"
+    )
+    ours = suite.pytest(*ONCE, *flags, devices="cpu:2")
+    assert "3 passed" in ours.summary, ours.output
+    assert sorted(ours.log) == ["test_1 0", "test_2 0", "test_3 0"]
+
+
+def test_the_hook_of_a_worker_is_told_whether_its_items_failed(suite) -> None:
+    suite.write(conftest=TABLE, test_a="def test_1(row): pass\ndef test_2(row): assert 0\n")
+    assert suite.pytest(*ONCE).log == ["test_1 1", "test_2 1"]
+
+
+def test_a_hook_that_fails_in_a_worker_is_an_error(suite) -> None:
+    """Nobody else would say that what the worker had gathered is lost."""
+    suite.variables["RAISE"] = "1"
+    suite.write(conftest=TABLE, test_a="def test_1(row): pass\n")
+    ours = suite.pytest(*ONCE)
+    assert ours.verdicts == {"test_1": "error"}
+    assert "the table is lost" in ours.output
+    assert ours.status == 1
+
+
+def test_reports_are_finished_by_the_controller_alone(suite) -> None:
+    """A worker that finishes its copy of a reporter writes half a report over the whole one."""
+    (suite.path / "pytest.ini").write_text("[pytest]\n")
+    suite.write(test_a="def test_1(): pass\ndef test_2(): assert 0\n", test_b="def test_3(): assert 0\n")
+    files = ["--junitxml=out.xml", "--report-log=out.jsonl", "--html=out.html", "--self-contained-html"]
+    ours = suite.pytest(*ONCE, *files, devices="cpu:2")
+    assert "2 failed, 1 passed" in ours.summary
+    assert 'tests="3"' in (suite.path / "out.xml").read_text()
+    records = [json.loads(line) for line in (suite.path / "out.jsonl").read_text().splitlines()]
+    assert [r["$report_type"] for r in records].count("SessionFinish") == 1
+    assert len(suite.pytest(*ONCE, "--lf").selected) == 2
+
+
+# ---------------------------------------------------------------------- debuggers
+
+DEBUGS = """
+    import pdb, pytest, sys
+    def test_breakpoint(): breakpoint()
+    def test_pdb(): pdb.set_trace()
+    def test_pytest(): pytest.set_trace()
+    def test_swallows():
+        try: breakpoint()
+        except Exception: pass
+    def test_fine(): pass
+"""
+
+
+@pytest.mark.parametrize("flags", WAYS)
+def test_a_breakpoint_says_what_to_type_instead_of_hanging(suite, flags) -> None:
+    suite.write(test_d=DEBUGS)
+    ours = on_a_terminal(suite, *ONCE, "--ondol-timeout=60", *flags)
+    assert "4 failed, 1 passed" in ours, ours
+    assert "pytest -p no:ondol test_d.py::test_breakpoint" in ours
+
+
+@pytest.mark.parametrize("flags", [["-s"], ["-s", "--ondol-start=spawn"]])
+def test_reading_from_the_terminal_ends_instead_of_hanging(suite, flags) -> None:
+    """A process that is not in the terminal's foreground is stopped when it reads."""
+    suite.write(test_d="def test_input(): input()\n")
+    ours = on_a_terminal(suite, *ONCE, "--ondol-timeout=60", *flags)
+    assert "EOFError" in ours, ours
+
+
+@pytest.mark.parametrize("flag", ["--pdb", "--trace"])
+def test_a_debugger_that_was_asked_for_is_refused_with_what_to_type(suite, flag) -> None:
+    suite.write(test_d="def test_1(): assert 0\n")
+    ours = suite.ondol(flag, "test_d.py")
+    assert ours.status == 4
+    assert re.search(rf"{flag} needs .* type: pytest -p no:ondol -p recorder {flag} test_d.py", ours.output)
+
+
+def on_a_terminal(suite, *flags: str) -> str:
+    """What a person sees, whose terminal it is: a process of another group that reads from it is stopped."""
+    command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:1", "--ondol-native-stacks=0", "--color=no", *flags]
+    process = suite.start(["script", "-qec", " ".join(command), "/dev/null"])
+    output, _ = process.communicate(timeout=suite.patience)
+    suite.end()
+    return output
