@@ -31,7 +31,18 @@ _EXAMPLES = """\
 
 exit status: pytest's own 0 to 5; 121 nothing failed but not everything was run; 124 --session-timeout"""
 #: The cache wing's settings that make sense on this command line; the others come from ONDOL_* and the file.
-_SETTINGS = ("store", "tools", "scope", "publish", "room-dir", "keep-room", "require-warm", "frozen", "trust")
+_SETTINGS = (
+    "store",
+    "tools",
+    "scope",
+    "publish",
+    "room-dir",
+    "keep-room",
+    "require-warm",
+    "frozen",
+    "trust",
+    "sign-key",
+)
 
 
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:

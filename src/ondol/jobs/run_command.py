@@ -81,10 +81,6 @@ class Job:
             self.take_key(beside=True)
         self._guarded("running cold", lambda: before.prepare(self.context, self._tools, asked=self._asked))
         self._guarded("nothing new will be published", lambda: after.load(self.context))
-        if self.context.sign:
-            from ondol.jobs import signing
-
-            signing.seal()
         if self._settings.strict and self.report.warnings:
             self.report.remarks.append("--strict: the command was not started")
             return False
@@ -125,6 +121,7 @@ class Job:
             if self._runner is None:
                 self._start(on_end)
             else:
+                command.starting()
                 on_end(command.Ended(self._runner(self.context.env, self.context.through)))
         except Exception as error:
             if not self._ended:

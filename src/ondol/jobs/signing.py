@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ondol.errors import OndolError
+from ondol.host import command
 from ondol.jobs.context import Context
 
 Sign = Callable[[bytes], bytes]
@@ -28,11 +29,12 @@ def prepare(job: Context, *, beside: bool) -> None:
     """`beside`: the command runs as our own user, and if it could get the key, nothing is signed."""
     try:
         job.sign = signer(job.settings.sign_key, job.env, beside=beside)
+        command.at_start.append(_seal)
     except OndolError as error:
         job.report.warn(f"nothing will be signed: {error.line()}")
 
 
-def seal() -> None:
+def _seal() -> None:
     """Import the last of what publishing needs; from now on nothing that the command could write is imported."""
     import fnmatch  # noqa: F401
     import subprocess  # noqa: F401
