@@ -11,10 +11,11 @@ import os
 
 import pytest
 
-from ondol.fleet.options import FRONT_ENV, MARKER, OPTIONS, WORKER_ENV, destination
+from ondol.fleet.options import FRONT_ENV, IN_FILE, MARKER, OPTIONS, WORKER_ENV, destination
+from ondol.testing import xdist_options
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("ondol", "ondol: warm, supervised workers on devices")
     for option in OPTIONS:
         group.addoption(f"--ondol-{option.name}", dest=destination(option), help=option.help, **option.kwargs)
@@ -25,7 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="ondol_collection_fault",
         help="used by `ondol test`",
     )
-    parser.addini("ondol_devices", "the default of --ondol-devices; empty = this plugin does nothing", default="")
+    for option in IN_FILE:
+        parser.addini(destination(option), f"the default of --ondol-{option.name}", default="")
+    xdist_options.add(parser, pluginmanager)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -49,6 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from ondol import pytest_runner
 
         pytest_runner.take_over(config)
+    else:
+        xdist_options.refuse_alone(config)
 
 
 def _is_asked(config: pytest.Config) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from argparse import ArgumentTypeError
 from typing import Any
 
 import pytest
@@ -13,29 +14,41 @@ from ondol.engines import choose
 from ondol.errors import OndolError
 from ondol.fleet import devices, pytest_inside
 from ondol.fleet.journal import Journal
+from ondol.fleet.options import IN_FILE, destination
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
 from ondol.jobs import run_beyond, run_session
 from ondol.report import run_github, run_record, run_replay, run_summary
-from ondol.testing import fixtures, node, tasks
+from ondol.testing import fixtures, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
 
+SPEC = pytest.StashKey[str]()
 STATION = pytest.StashKey["node.Station | None"]()
 
 
 def before_conftests(early_config: pytest.Config) -> None:
     """Before any conftest imports torch: pools that take every core make every worker slow."""
     spawned.obey_the_front()
-    spec = wanted(early_config)
+    options = early_config.known_args_namespace
+    obey_the_ini_file(early_config, options)
+    xdist_options.put_aside(early_config)
+    spec = early_config.stash[SPEC] = wanted(early_config)
     if not spec or spawned.is_spawned():
         return
     station = early_config.stash[STATION] = node.adopt()
-    if station is None and run_beyond.wish_of(early_config).far:
-        return  # the tests run on nodes, which look for their own devices
-    options = early_config.known_args_namespace
+    per_device = options.ondol_workers_per_device
     try:
+        if station is None:
+            xdist_options.check(early_config)
+            if run_beyond.wish_of(early_config).far:
+                xdist_options.counted(early_config, spec, None, per_device)
+                return  # the tests run on nodes, which look for their own devices
         fleet = devices.choose(spec, os.environ, tuple(options.ondol_device_env))
+        if station is None:
+            counted = xdist_options.counted(early_config, spec, fleet, per_device)
+            fleet = fleet if counted == spec else devices.choose(counted, os.environ)
+            early_config.stash[SPEC] = counted
     except OndolError as error:
         if station is not None:
             station.fail(error)
@@ -43,20 +56,37 @@ def before_conftests(early_config: pytest.Config) -> None:
     collecting = facts.begin(options.ondol_device_facts)
     if collecting is not None:
         early_config.pluginmanager.register(collecting, "ondol-device-facts")
-    workers = len(fleet.devices) * max(1, options.ondol_workers_per_device)
-    os.environ.update(devices.thread_caps(workers, os.environ))
+    os.environ.update(devices.thread_caps(len(fleet.devices) * per_device, os.environ))
+
+
+def obey_the_ini_file(config: pytest.Config, options: Any) -> None:
+    """`ondol_timeout = 60` and its like, where nothing else was typed."""
+    for option in IN_FILE:
+        name = destination(option)
+        text = str(config.getini(name))
+        if text and getattr(options, name) == option.kwargs.get("default"):
+            try:
+                setattr(options, name, option.read(text))
+            except ArgumentTypeError as error:
+                raise pytest.UsageError(f"{name} in {config.inipath}: {error}")
 
 
 def wanted(config: pytest.Config) -> str:
     """The device specification; empty when nobody asked."""
-    options = config.known_args_namespace
-    spec = str(getattr(options, "ondol_devices", None) or config.getini("ondol_devices") or "")
-    return spec or ("auto" if run_beyond.wish_of(config).far else "")
+    given = config.known_args_namespace.ondol_devices
+    # `ondol test` gives an empty one when nothing was typed: then the ini file may have something to say.
+    spec = str(given or config.getini("ondol_devices") or "")
+    return spec or ("auto" if given is not None or run_beyond.wish_of(config).far else "")
 
 
 def take_over(config: pytest.Config) -> None:
     """Become a worker, a node's program or the whole run, as this pytest was started to be."""
-    spec = wanted(config)
+    obey_the_ini_file(config, config.option)
+    xdist_options.take_away(config)
+    if not config.pluginmanager.hasplugin("xdist"):
+        config.addinivalue_line("markers", "xdist_group(name): items of one group stay together on one worker")
+        config.pluginmanager.register(xdist_options, "ondol-xdist")
+    spec = config.stash[SPEC]
     started = spawned.adopt()
     if started is not None:
         config.pluginmanager.register(fixtures, "ondol-fixtures")
@@ -64,6 +94,9 @@ def take_over(config: pytest.Config) -> None:
         config.pluginmanager.register(spawned.SpawnedWorker(config, started), "ondol-spawned")
         return
     if not spec:
+        typed = [str(word) for word in config.invocation_params.args if str(word).startswith("--ondol-")]
+        if typed:  # in addopts they are for the runs that ask for us
+            raise pytest.UsageError(f"{typed[0]} does nothing without --ondol-devices: add --ondol-devices=auto")
         return
     station = config.stash.get(STATION, None)
     if station is not None:
@@ -76,8 +109,6 @@ def take_over(config: pytest.Config) -> None:
         config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
         return
     refuse_debuggers(config)
-    if config.getoption("numprocesses", None):
-        raise pytest.UsageError("-n (pytest-xdist) and --ondol-devices both want to run the tests: choose one")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
@@ -132,7 +163,9 @@ class Runner:
         if not session.items:
             return True
         try:
-            self.ended = run_session.run_session(session, self.fleet, self.journal, self.far)
+            self.ended = run_session.run_session(
+                session, self.fleet, self.journal, self.config.stash[xdist_options.WISH].dist, self.far
+            )
         except OndolError as error:
             raise pytest.UsageError(str(error))
         return _say_how_it_stopped(session, self.ended)

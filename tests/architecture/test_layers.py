@@ -46,6 +46,8 @@ PURE = [
     "fleet/model.py",
     "fleet/schedule.py",
     "fleet/situation.py",
+    "fleet/together.py",
+    "fleet/worker_names.py",
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",

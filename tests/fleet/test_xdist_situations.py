@@ -16,7 +16,7 @@ ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 
 def both(suite, *flags: str, devices: str = "cpu:2"):
     """Plain pytest and ours with two workers: the same reports of the same items, the same status and counts."""
-    plain = suite.plain(*flags)
+    plain = suite.plain(*(flag for flag in flags if "ondol" not in flag))
     ours = suite.pytest(*ONCE, *flags, devices=devices)
     assert ours.outcomes == plain.outcomes, ours.output
     assert ours.status == plain.status
@@ -183,13 +183,13 @@ def listed_warnings(output: str) -> list[str]:
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_paths_arguments_and_environment_are_those_of_the_controller(suite, start) -> None:
-    """What differs on purpose: the device's variables, TMPDIR, and the caps of thread pools."""
+    """What differs on purpose: the device's variables, the worker's name, TMPDIR, and the caps of thread pools."""
     suite.write(
         conftest="import os, sys\nsys.path.append('/made/by/conftest')\nos.environ['MADE_BY'] = 'conftest'\n",
         test_e="""
         import json, os, sys
         def test_e(request, pytestconfig):
-            keep = {k: v for k, v in os.environ.items() if not k.startswith(("ONDOL", "PYTEST_CURRENT")) and "TMP" not in k and "_NUM_THREADS" not in k and "THREADS" not in k}
+            keep = {k: v for k, v in os.environ.items() if not k.startswith(("ONDOL", "PYTEST_CURRENT", "PYTEST_XDIST")) and "TMP" not in k and "_NUM_THREADS" not in k and "THREADS" not in k}
             found = {"path": sys.path, "cwd": os.getcwd(), "env": keep, "root": str(pytestconfig.rootpath),
                      "args": pytestconfig.args, "name": __name__, "file": __file__, "executable": sys.executable,
                      "prefix": sys.prefix, "stdin": os.readlink("/proc/self/fd/0")}

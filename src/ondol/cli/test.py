@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
     ours, theirs = parse(arguments)
     journal = Path(ours.ondol_journal or run_tests.default_journal())
     ours.ondol_journal = str(journal)
-    ours.ondol_devices = ours.ondol_devices or "auto"
+    ours.ondol_devices = ours.ondol_devices or ""  # the ini file may name them; else: auto
     words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
     request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
     far = ours.ondol_engine != "local" or bool(ours.ondol_launch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +25,34 @@ class Option:
     help: str
     kwargs: dict[str, Any]
 
+    def read(self, text: str) -> Any:
+        """Its value out of an ini file."""
+        choices = self.kwargs.get("choices")
+        if choices and text not in choices:
+            raise ArgumentTypeError(f"{text!r} is none of {', '.join(choices)}")
+        return text.split() if self.kwargs.get("action") == "append" else self.kwargs.get("type", str)(text)
+
+
+def _at_least(least: int, kind: type[int] | type[float]) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not a number")
+        if not value >= least:
+            raise ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return read
+
 
 def _number(name: str, default: float, text: str) -> Option:
-    return Option(name, f"{text} (default: {default:g})", {"type": float, "default": default, "metavar": "SECONDS"})
+    kwargs = {"type": _at_least(0, float), "default": default, "metavar": "SECONDS"}
+    return Option(name, f"{text} (default: {default:g})", kwargs)
+
+
+def _count(name: str, default: int, text: str, least: int = 0) -> Option:
+    return Option(name, text, {"type": _at_least(least, int), "default": default, "metavar": "N"})
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -35,7 +62,7 @@ OPTIONS: tuple[Option, ...] = (
         "run only tasks and items of this runtime; may be repeated",
         {"action": "append", "default": [], "metavar": "NAME"},
     ),
-    Option("workers-per-device", "workers on each device (default: 1)", {"type": int, "default": 1, "metavar": "N"}),
+    _count("workers-per-device", 1, "workers on each device (default: 1)", least=1),
     Option(
         "engine",
         "where the nodes come from: local, slurm, ssh:HOST,HOST, docker:IMAGE, podman:IMAGE, apptainer:IMAGE, "
@@ -84,11 +111,7 @@ OPTIONS: tuple[Option, ...] = (
     _number("grace", 3, "seconds between TERM and KILL"),
     _number("reap-timeout", 60, "a killed process that is not gone by then makes its device lost"),
     _number("native-stacks", 5, "time for py-spy or gdb to show native stacks of a hang; 0 = do not ask"),
-    Option(
-        "retries",
-        "further attempts after a fault of --retry-on (default: 1)",
-        {"type": int, "default": 1, "metavar": "N"},
-    ),
+    _count("retries", 1, "further attempts after a fault of --retry-on (default: 1)"),
     Option(
         "retry-on",
         "causes that are tried again: crashed, device, cache, timeout, failed (default: crashed,device,cache)",
@@ -115,9 +138,7 @@ OPTIONS: tuple[Option, ...] = (
         "an item with a process of its own is looked at only for `fail`",
         {"choices": ["off", "report", "recycle", "fail"], "default": "report"},
     ),
-    Option(
-        "recycle-after", "replace a worker after so many items; 0 = never", {"type": int, "default": 0, "metavar": "N"}
-    ),
+    _count("recycle-after", 0, "replace a worker after so many items; 0 = never"),
     Option("probe", "a command that says whether the device of $ONDOL_DEVICE is healthy", {"metavar": "COMMAND"}),
     _number("probe-timeout", 30, "a health probe that takes longer has failed"),
     Option(
@@ -139,6 +160,11 @@ OPTIONS: tuple[Option, ...] = (
         {"choices": ["auto", "off"], "default": "auto"},
     ),
 )
+
+
+#: Not in the ini file: what `ondol test` must know before there is a pytest, and what is different in every run.
+_TYPED = {"engine", "launch", "nodes", "slurm", "srun", "agent", "node-dir", "collect-timeout", "journal"}
+IN_FILE = tuple(option for option in OPTIONS if option.name not in _TYPED)
 
 
 def destination(option: Option) -> str:

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import shlex
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from _pytest.capture import CaptureManager
 from _pytest.debugging import pytestPDB
 from _pytest.runner import CallInfo
 
-from ondol.fleet import starts
+from ondol.fleet import starts, worker_names
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -57,6 +58,15 @@ def silence_terminal(config: pytest.Config) -> None:
     if reporter is not None:
         config.pluginmanager.unregister(reporter)
         config.pluginmanager.register(QuietReporter(reporter), "terminalreporter")
+
+
+def quiet_logstart(item: pytest.Item) -> Any:
+    """The hook without the terminal's verbose line, which announces what the line of the result will say again."""
+    reporter = item.config.pluginmanager.get_plugin("terminalreporter")
+    if item.config.option.verbose <= 0 or reporter is None:
+        return item.ihook.pytest_runtest_logstart
+    others = [reporter, *getattr(item.ihook, "remove_mods", ())]
+    return item.config.pluginmanager.subset_hook_caller("pytest_runtest_logstart", others)
 
 
 def own_capture(config: pytest.Config) -> list[int]:
@@ -241,6 +251,19 @@ def stack_fits(session: pytest.Session, item: pytest.Item | None) -> bool:
     stack = session._setupstate.stack
     needed = item.listchain() if item is not None else []
     return list(stack) == needed[: len(stack)]
+
+
+def be_xdist_worker(config: pytest.Config, env: dict[str, str]) -> None:
+    """What plugins and suites look at to keep the workers' databases, ports and files apart."""
+    if worker_names.WORKER in env:
+        config.workerinput = {  # type: ignore[attr-defined]
+            "workerid": env[worker_names.WORKER],
+            "workercount": int(env[worker_names.COUNT]),
+            "testrunuid": env[worker_names.UID],
+            "mainargv": sys.argv,
+        }
+        config.workeroutput = {}  # type: ignore[attr-defined]
+        config.option.dist = "no"
 
 
 def save_coverage(config: pytest.Config) -> None:

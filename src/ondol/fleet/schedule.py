@@ -83,7 +83,7 @@ class Scheduler(Situation):
             self._give_back(works)
             return
         # The later half moves, at least one: given to the pool, the victim would take it all back.
-        movable = [w for w in works if self._suits(w, thief.slot.device)]
+        movable = [w for w in works if self._free_to_move(w, thief.slot.device)]
         moved = movable[len(movable) // 2 :]
         thief.todo = moved
         state.todo = [w for w in works if w not in moved] + state.todo
@@ -381,7 +381,7 @@ class Scheduler(Situation):
         asked = sum(1 for s in self._device_slots() if s.waiting and s.handed)
         idle = sum(1 for s in self._device_slots() if s.free and not s.todo)
         queued = [s for s in self._device_slots() if len(s.handed) > 1 and not s.waiting]
-        queued = [s for s in queued if any(self._suits(w, device) for w in s.handed[1:])]
+        queued = [s for s in queued if any(self._free_to_move(w, device) for w in s.handed[1:])]
         if not queued or asked >= idle:
             return []
         victim = max(queued, key=lambda s: sum(self._cost(w) for w in s.handed[1:]))

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
+import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import pytest
 from ondol.engines.api import Engine
 from ondol.engines.choose import Wish
 from ondol.engines.links import Links
-from ondol.fleet import clean, journal, pytest_inside, schedule
+from ondol.fleet import clean, journal, pytest_inside, schedule, worker_names
 from ondol.fleet.controller import history, link
 from ondol.fleet.controller.controller import Controller, Link, Settings
 from ondol.fleet.controller.plan import Plan, make_plan
@@ -91,6 +92,7 @@ def settings_of(config: pytest.Config) -> Settings:
         careful=careful,
         probe_timeout=option(config, "probe-timeout"),
         caches=ItemCaches(os.environ),
+        uid=config.getoption("testrunuid", None) or uuid.uuid4().hex,
     )
 
 
@@ -173,7 +175,9 @@ class _FarLinks:
             self._links.bury()
 
 
-def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal, far: Far | None = None) -> Ended:
+def run_session(
+    session: pytest.Session, fleet: Fleet, record: journal.Journal, dist: str, far: Far | None = None
+) -> Ended:
     """Run every collected item; returns when each has its verdict."""
     config = session.config
     durations = history_path(config)
@@ -184,6 +188,7 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal, 
         timeout=option(config, "timeout"),
         grace=option(config, "grace"),
         isolate=option(config, "isolate") == "item",
+        dist=dist,
     )
     # Far devices are not known yet: what none of them can run is said when all nodes have answered.
     impossible = [] if far else schedule.infeasible(plan.works, {d.name: d for d in fleet.devices})
@@ -202,6 +207,8 @@ def run_session(session: pytest.Session, fleet: Fleet, record: journal.Journal, 
             _record_plan(record, config, fleet, plan, links.mode)
             live = _live_view(config, plan, known)
             show = PytestShow(session, live)
+            if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
+                show.name_workers(lambda slot: worker_names.name(slot, scheduler.slots), settings.uid)
             try:
                 controller = Controller(
                     plan.items, fleet, scheduler, links.start, record, show, settings, interrupts, plan.prepares
@@ -224,11 +231,12 @@ def _scheduler(
 ) -> schedule.Scheduler:
     prepares = [w for w in plan.prepares if plan.prepares[w] not in refused]
     works = [w for w in plan.works if w.index not in refused and (w.index < len(plan.items) or w.index in prepares)]
+    order = (("failedfirst", False), ("newfirst", False), ("loadscopereorder", True))
     return schedule.build(
         works,
         make_slots(fleet, option(config, "workers-per-device"), len(prepares)),
         fleet.devices,
-        keep_order=bool(config.getoption("failedfirst", False) or config.getoption("newfirst", False)),
+        keep_order=any(config.getoption(name, usual) != usual for name, usual in order),
         retries_first=settings.careful,
         depth=1 if settings.careful else 2,
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +23,15 @@ WORDS = {
 }
 
 
+class Node:
+    """A worker as reporters know it from xdist: results that have one are shown with its name instead of their file."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.workerinfo = {"id": name, "version": sys.version, "version_info": tuple(sys.version_info)}
+        self.workerinfo |= {"sysplatform": sys.platform, "executable": sys.executable, "cwd": os.getcwd()}
+
+
 class PytestShow:
     """What a controller shows, in pytest's terms."""
 
@@ -27,6 +40,16 @@ class PytestShow:
         self.config = session.config
         self.live = live
         self.notes: list[str] = []
+        self._name: Callable[[str], str] | None = None
+        self._nodes: dict[str, Node] = {}
+        self._uid = ""
+
+    def name_workers(self, name: Callable[[str], str], uid: str) -> None:
+        """Results of several workers come mixed: a file's name before each of them would fill the log."""
+        self._name, self._uid = name, uid
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.showfspath = False
 
     def moved(self, controller: Controller) -> None:
         self.live.moved(controller)
@@ -59,14 +82,26 @@ class PytestShow:
             return  # pytest has no word for it: the summary, the journal and the exit status have
         node = self.session.items[item]
         hook = node.ihook
-        hook.pytest_runtest_logstart(nodeid=node.nodeid, location=node.location)
+        start = pytest_inside.quiet_logstart(node) if self._name else hook.pytest_runtest_logstart
+        start(nodeid=node.nodeid, location=node.location)
         for number, earlier in enumerate(attempts[:-1], start=1):
-            hook.pytest_runtest_logreport(report=self._earlier(node, earlier, number))
+            report = self._earlier(node, earlier, number)
+            self._sign(report, item, earlier)
+            hook.pytest_runtest_logreport(report=report)
         for report in self._reports(node, attempts, final):
+            if attempts:
+                self._sign(report, item, attempts[-1])
             report.user_properties += _properties(attempts, final)
             report.ondol_final = final  # type: ignore[attr-defined]
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=node.nodeid, location=node.location)
+
+    def _sign(self, report: Any, item: int, attempt: Gathered) -> None:
+        """With the attributes that xdist gives to the reports of its workers."""
+        if self._name is not None:
+            name = report.worker_id = self._name(attempt.slot)
+            report.node = self._nodes.get(name) or self._nodes.setdefault(name, Node(name))
+            report.testrun_uid, report.item_index = self._uid, item
 
     def _earlier(self, node: pytest.Item, attempt: Gathered, number: int) -> pytest.TestReport:
         """An attempt that was not the last: visible, and counted as what it is."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ondol.fleet import worker_names
 from ondol.fleet.controller.caches import Caches, NoCaches
 from ondol.fleet.controller.losses import Losses
 from ondol.fleet.controller.nodes import Nodes
@@ -80,6 +81,8 @@ class Settings:
     careful: bool = False
     probe_timeout: float = 30.0
     caches: Caches = field(default_factory=NoCaches)
+    #: The same for all workers of the run, and for no other run.
+    uid: str = ""
 
 
 class Controller:
@@ -234,7 +237,10 @@ class Controller:
                 "runtime": "" if run.work in self.prepares else self.items[target].runtime,
                 "prepare": run.work in self.prepares,
                 "prepared": self.prepared.get(run.work),
-                "env": self.fleet.environment(run.devices),
+                "env": {
+                    **self.fleet.environment(run.devices),
+                    **worker_names.environment(run.slot, self.scheduler.slots, self.settings.uid),
+                },
                 "devices": [{"name": d.name, "kind": d.kind, "visible": d.visible} for d in devices],
             }
         )

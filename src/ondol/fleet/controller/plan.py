@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ondol.errors import UsageError
-from ondol.fleet import pytest_inside
+from ondol.fleet import pytest_inside, together
 from ondol.fleet.controller.controller import Planned
 from ondol.fleet.devices import parse_memory
 from ondol.fleet.model import Work
@@ -27,9 +27,16 @@ class Plan:
 
 
 def make_plan(
-    session: pytest.Session, history: dict[str, float], *, timeout: float, grace: float, isolate: bool
+    session: pytest.Session,
+    history: dict[str, float],
+    *,
+    timeout: float,
+    grace: float,
+    isolate: bool,
+    dist: str = "no",
 ) -> Plan:
     plan = Plan()
+    groups = together.groups([_ties(item, dist) for item in session.items])
     for index, item in enumerate(session.items):
         wishes = wishes_of(item)
         needs_prepare = bool(getattr(item, "ondol_prepare", None))
@@ -42,7 +49,7 @@ def make_plan(
                 module=str(getattr(item, "ondol_unit", "") or item.nodeid.split("::")[0]),
                 estimate=history.get(item.nodeid),
                 devices=int(wishes.get("devices", 1)),
-                group=str(wishes.get("group", "")) or _xdist_group(item),
+                group=groups[index],
                 memory=parse_memory(wishes.get("memory") or 0),
                 isolate=isolate or bool(wishes.get("isolate")),
                 runtime=runtime,
@@ -81,12 +88,11 @@ def wishes_of(item: pytest.Item) -> dict[str, Any]:
     return found
 
 
-def _xdist_group(item: pytest.Item) -> str:
-    """Suites that were marked for xdist keep their meaning: such items never run at the same time."""
+def _ties(item: pytest.Item, dist: str) -> list[str]:
+    """Suites that were marked for xdist keep their meaning, whatever `--dist` says."""
     marker = item.get_closest_marker("xdist_group")
-    if marker is None:
-        return ""
-    return str(marker.args[0] if marker.args else marker.kwargs.get("name", ""))
+    theirs = "" if marker is None else marker.args[0] if marker.args else marker.kwargs.get("name", "")
+    return together.ties(item.nodeid, dist, str(wishes_of(item).get("group", "")), str(theirs))
 
 
 def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: float) -> float:

@@ -124,6 +124,7 @@ class Worker:
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = place
         pytest_inside.refuse_debuggers()
+        pytest_inside.be_xdist_worker(self.config, place.env)
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
 
     def send(self, message: Message) -> None:
