@@ -149,6 +149,10 @@ def merge(
             given[option.name] = _convert(option, flags[option.name], "command line", directory)
         elif env.get(option.variable, "") != "":
             given[option.name] = _convert(option, env[option.variable], option.variable, directory)
+    if flags.get("verbose") and flags.get("quiet"):
+        raise UsageError("--quiet and --verbose contradict each other", hint="--quiet or --verbose")
+    if flags.get("verbose"):
+        given["quiet"] = Value(False, "command line")  # what is typed beats what is set
     for file in reversed(files):
         found, bad = _from_file(file)
         warnings += bad

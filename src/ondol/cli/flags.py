@@ -7,8 +7,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from ondol import config
+from ondol import config, words
 from ondol.cli import output
+from ondol.errors import UsageError
 from ondol.host import identity
 from ondol.light import Any
 from ondol.trust.settings import load
@@ -20,9 +21,12 @@ class Parser(argparse.ArgumentParser):
     """Raises nothing of its own: usage errors look like all our errors and have the documented status."""
 
     def error(self, message: str) -> Any:
-        from ondol.errors import UsageError
+        import re
 
-        raise UsageError(message, hint=f"{self.prog} --help")
+        chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        known = re.findall(r"[\w-]+", chosen[2]) if chosen else list(self._option_string_actions)
+        meant = words.closest(chosen[1] if chosen else message.split()[-1], known)
+        raise UsageError(message, hint=f"{meant}? {self.prog} --help" if meant else f"{self.prog} --help")
 
 
 def parser(prog: str, description: str, examples: str = "", usage: str | None = None) -> Parser:

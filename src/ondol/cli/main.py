@@ -43,6 +43,8 @@ def run() -> None:
 
 
 def main(argv: list[str]) -> int:
+    if len(argv) > 1 and argv[0] == "help":
+        argv = [*argv[1:], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _overview(exitcodes.OK if argv else exitcodes.USAGE)
     if argv[0] in ("-V", "--version", "version"):

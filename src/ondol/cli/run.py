@@ -64,12 +64,16 @@ def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
     Done by hand from the table of settings: argparse alone costs as much as starting `true` twice, before every job.
     """
     given: dict[str, Any] = {}
+    arguments = list(arguments)
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         word = arguments[position]
         position += 1
         if word == "--":
             break
+        if len(word) > 2 and {f"-{letter}" for letter in word[1:]} <= set(_SHORT):  # -qv is -q -v
+            arguments[position:position] = [f"-{letter}" for letter in word[1:]]
+            continue
         if word in ("-h", "--help"):
             return {"help": True}, []
         name, has_value, value = _SHORT.get(word, word).removeprefix("--").partition("=")
@@ -93,6 +97,8 @@ def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
 def _suggestion(name: str) -> str:
     from ondol import words
 
+    if name in config.BY_NAME:
+        return f"{name} can stand in {config.USER_FILE} or {config.SITE_FILE} only"
     meant = words.closest(name, list(config.BY_NAME))
     return f"--{meant}? All options: ondol run --help" if meant else "ondol run --help"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ondol import words
 from ondol.errors import UsageError
 from ondol.light import Any
 from ondol.tools import table
@@ -67,8 +68,10 @@ def _find(name: str) -> Row:
     if name not in _brought:
         points = _entry_points()
         if name not in points:
-            known = ", ".join([*table.BY_NAME, *points])
-            raise UsageError(f"there is no tool {name!r}", hint=f"one or more of: {known}; or auto")
+            known = [*table.BY_NAME, *points]
+            meant = words.closest(name, known)
+            every = f"one or more of: {', '.join(known)}; or auto"
+            raise UsageError(f"there is no tool {name!r}", hint=f"{meant}? {every}" if meant else every)
         _brought[name] = _load_foreign(name, points[name])
     return _brought[name].row
 
