@@ -175,7 +175,7 @@ def open_pack(data: bytes, expected: Address | None) -> Opened:
         raise PackError("pack of the wrong length", because=f"{len(view)} bytes")
     if sha256(view[:end]).digest() != digest:
         raise PackError("corrupt pack", because="its contents do not match its digest")
-    seal = Seal(digest, end, *_parse_signature(bytes(view[end + _TAIL.size :])))
+    seal = Seal(digest, end, *_parse_signature(bytes(view[end + _TAIL.size :][: _SIGNATURE.size + 1])))
     manifest = _parse_manifest(bytes(view[_HEAD.size : _HEAD.size + manifest_size]), seal)
     if expected is not None and manifest.address != expected:
         raise PackError("pack in the wrong place", because=f"it says {'/'.join(manifest.address)}")
@@ -187,7 +187,7 @@ def _parse_signature(block: bytes) -> tuple[bytes, bytes]:
         return b"", b""
     # Anything else was neither made by us nor looked at by anybody: bytes in which to hide something.
     if len(block) != _SIGNATURE.size or block[0] != _ED25519:
-        raise PackError("pack with an unreadable signature", because=f"{len(block)} bytes of kind {block[0]}")
+        raise PackError("pack with an unreadable signature", because=f"its first byte is {block[0]}")
     _, public, signature = _SIGNATURE.unpack(block)
     return public, signature
 

@@ -101,11 +101,12 @@ def _read(path: str, top: str) -> dict[str, Any] | None:
     # pyproject.toml is nearly everywhere and TOML is slow to import: look before parsing.
     if in_pyproject and b"tool.ondol" not in data:
         return None
-    _check_owners(path, status, top)
+    check_owners(path, status, top)
     return _parse(data, in_pyproject)
 
 
-def _check_owners(path: str, status: os.stat_result, top: str) -> None:
+def check_owners(path: str, status: os.stat_result, top: str = "/") -> None:
+    """Raise `Unusable` if anybody else can write this file or a directory on the way to it."""
     _check(path, status)
     here = os.path.dirname(path)
     if os.stat(here).st_mode & stat.S_ISVTX and status.st_nlink > 1:
