@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ondol.fleet import journal, quarantine, verdict, wire
+from ondol.fleet import journal, quarantine, situation, verdict, wire
 from ondol.fleet.agent import agent, keeper
-from ondol.fleet.worker import hygiene, worker
+from ondol.fleet.worker import hygiene, prepared, worker
 from ondol.host import proctree
 
 
@@ -74,6 +74,22 @@ def dirt_is_not_seen() -> None:
 def a_lost_result_is_not_missed() -> None:
     """The count is not checked against the plan."""
     verdict.Tally.add = lambda self, final: self.counts.update({final.verdict: 1}) if final.verdict.bad else None
+
+
+def sessions_close_while_they_wait() -> None:
+    """Only what is at hand now counts."""
+    situation.Situation._more_may_come = lambda *_: False
+
+
+def another_runtime_is_as_good() -> None:
+    """A slot takes whatever is ready."""
+    real = situation.Situation._pick
+    situation.Situation._pick = lambda self, works, _last, state=None: real(self, works, None, state)
+
+
+def everything_is_taken_for_json() -> None:
+    """As it was: what JSON does not know becomes its repr."""
+    prepared._is_json = lambda _value: True
 
 
 def pytest_configure() -> None:

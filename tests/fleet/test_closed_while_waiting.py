@@ -218,6 +218,53 @@ def test_a_runtime_that_cannot_be_closed_after_waiting_is_an_error_of_its_last_t
     assert "said while closing" not in result.output.partition("ERRORS")[0]
 
 
+HANGS = """
+import os, pytest, select, signal
+def exists(name): return os.path.exists(os.path.join(os.path.dirname(__file__), name))
+@pytest.fixture(scope="module", autouse=True)
+def module(request):
+    yield
+    if request.module.__name__ == "test_a":
+        BODY
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("while True: select.select([], [], [], 1)", "its teardown took longer than 2 s in a fixture finaliser"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+    ],
+    ids=["hangs", "dies"],
+)
+def test_what_ends_badly_between_two_items_is_the_earlier_ones(suite, body, why) -> None:
+    """The worker of test_a waits, is given an item of test_b, and ends what it had open for test_a first."""
+    suite.write(
+        conftest=HANGS.replace("BODY", body),
+        test_a="def test_only(): open(__file__ + '.ran', 'w').close()\n",
+        test_b="""
+        import os, select
+        def test_first():
+            # Until the other worker has taken something of this module.
+            here = os.path.dirname(__file__)
+            while not os.path.exists(f"{here}/test_a.py.ran") or not os.path.exists(f"{here}/other"):
+                select.select([], [], [], 0.005)
+        def test_second(): open(os.path.dirname(__file__) + "/other", "w").close()
+        def test_third(): open(os.path.dirname(__file__) + "/other", "w").close()
+        def test_fourth(): open(os.path.dirname(__file__) + "/other", "w").close()
+        """,
+    )
+    flags = ["--ondol-timeout=20", "--ondol-teardown-timeout=2", "--ondol-grace=0.2", "--ondol-retries=0"]
+    result = suite.pytest(*flags, devices="cpu:2")
+    assert result.verdicts == {
+        "test_only": "crashed",
+        **dict.fromkeys(("test_first", "test_second", "test_third", "test_fourth"), "passed"),
+    }
+    (only,) = (item for item in result.record.items if item.nodeid.endswith("test_only"))
+    assert why in only.why
+    assert all(len(item.attempts) == 1 for item in result.record.items)
+
+
 @pytest.mark.parametrize(
     "flags",
     [

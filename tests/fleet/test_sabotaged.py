@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import breaking
 import pytest
+import test_closed_while_waiting
 import test_judging
 import test_kills
 import test_misbehaviour
 import test_parity
+import test_what_prepare_returns
 import test_wire
 
 from ondol.fleet import wire
@@ -28,6 +30,9 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
     breaking.poison_is_not_looked_for: test_judging.test_poison_is_found_although_the_item_passed,
     breaking.one_failure_condemns_a_device: test_judging.test_one_deterministic_failure_burns_no_device,
     breaking.dirt_is_not_seen: test_judging.test_every_kind_of_dirt_is_named_against_the_item_that_made_it,
+    breaking.sessions_close_while_they_wait: test_closed_while_waiting.test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready,
+    breaking.another_runtime_is_as_good: test_closed_while_waiting.test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready,
+    breaking.everything_is_taken_for_json: test_what_prepare_returns.test_what_cannot_travel_is_an_error_that_names_the_task_and_the_type,
     breaking.a_lost_result_is_not_missed: test_parity.test_stopping_at_the_first_failure_leaves_the_rest_not_run,
 }
 

@@ -273,6 +273,9 @@ class Agent:
             why = "a fresh process is needed" if message.get("fresh") else "another runtime is needed"
             keeper.end(why, now)
             return
+        if keeper.ran and not message.get("prepare") and message["item"] != keeper.expects:
+            keeper.clear_for(message, now)
+            return
         berth.queue.popleft()
         place = {"slot": berth.name, "worker": keeper.place.name, "warm": keeper.ran > 0}
         self.tell({"e": "started", "item": message["item"], "attempt": message["attempt"], **place})
@@ -298,12 +301,13 @@ class Agent:
     def _from_worker(self, berth: Berth, keeper: Keeper, message: Message) -> None:
         kind = message["m"]
         now = time.monotonic()
-        if kind == "hello":
-            if keeper.state == "starting":
+        if kind in {"hello", "cleared"}:
+            if keeper.state in {"starting", "clearing"}:
                 keeper.state = "idle"
                 keeper.deadline = None
-            self.tell({"e": "worker", "slot": berth.name, "worker": keeper.place.name, "pid": keeper.pid})
-            if self.leaving or self.interrupting:
+            if kind == "hello":
+                self.tell({"e": "worker", "slot": berth.name, "worker": keeper.place.name, "pid": keeper.pid})
+            if self.leaving or self.interrupting or berth.retiring:
                 keeper.end("the run is over", now)
             self._pump(berth)
         elif kind == "reports":

@@ -62,6 +62,8 @@ class Keeper:
         self.why_ending = ""
         self.last_item: int | None = None
         self.runtime = ""
+        #: The item that what it has open was kept for; it has torn down everything else.
+        self.expects: int | None = None
         #: Its fixtures are finished; only exit handlers are left to run.
         self.left = False
         self.ladder: Ladder | None = None
@@ -89,6 +91,7 @@ class Keeper:
         """Hand it an item; its time starts here and not while it waited for a device."""
         self.current = message
         self.runtime = str(message.get("runtime") or "")
+        self.expects = message.get("hint")
         self.state = "running"
         self.phase = "call"
         self._heard = now
@@ -101,6 +104,16 @@ class Keeper:
         self.phase = "teardown"
         limit = self.limits.teardown
         self.deadline = now + limit if limit else None
+
+    def clear_for(self, message: Message, now: float) -> None:
+        """Have it tear down what this item does not need: on the time, and the account, of the items before."""
+        self.state = "clearing"
+        self.expects = message["item"]
+        self.in_teardown(now)
+        try:
+            self.channel.send({"m": "clear", "target": message["target"], "nodeid": message["nodeid"]})
+        except OSError:
+            pass  # it is dead already; its pidfd says so
 
     def end(self, why: str, now: float) -> None:
         """Ask it to leave: it finishes its fixtures first."""

@@ -13,6 +13,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,10 @@ class Worker:
                 self._run(message)
                 if message.get("last"):
                     break
+            elif message["m"] == "clear":
+                with suppress(LookupError):  # said when it is to be run
+                    self._leave_the_previous_for(self.lookup(message["target"], message["nodeid"]))
+                self.channel.send({"m": "cleared"})
         self.leave()
 
     def _next(self) -> Message | None:
