@@ -141,10 +141,10 @@ class Runner:
             else:
                 self.far = run_session.Far(engine, wish, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
+            self.journal = Journal(run_session.journal_path(config))
         except OndolError as error:
             raise pytest.UsageError(str(error))
         self.config = config
-        self.journal = Journal(run_session.journal_path(config))
         self.ended: run_session.Ended | None = None
 
     # ------------------------------------------------------------------ collection

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.errors import UsageError
+from ondol.fleet import journals
 from ondol.jobs.clean_rooms import Room, clean_rooms
 from ondol.room.room import OPEN_AGE
 
-_DESCRIPTION = """Remove rooms that nobody can still want, and say what cannot be removed and who can.
+_DESCRIPTION = """Remove rooms and journals that nobody can still want, and say what cannot be removed and who can.
 
 Every job removes its own room, and what killed jobs of the same user left. What stays are rooms with files of another
-user in them (a container's), and rooms that were opened and never closed. Root cleans everybody's. The store has a
-cleaning of its own: `ondol store gc`."""
+user in them (a container's), and rooms that were opened and never closed. Root cleans everybody's. Journals of
+test runs are kept for 30 days, at most 50 and 1 GiB of them. The store has a cleaning of its own: `ondol store gc`."""
 _EXAMPLES = """\
   ondol gc
   sudo ondol gc --room-dir /scratch        everybody's, also what containers left
@@ -31,14 +33,16 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     room_dir = flags.settings(parsed).room_dir
     found = clean_rooms(room_dir, os.environ, _age(parsed.older_than), dry_run=parsed.dry_run)
+    old = [Room(path, "removed") for path in journals.clean(time.time(), dry_run=parsed.dry_run)]
     if parsed.as_json:
-        output.say_json([room._asdict() for room in found])
+        output.say_json([thing._asdict() for thing in [*found, *old]])
         return exitcodes.OK
-    for room in found:
+    for room in [*found, *old]:
         output.say(_line(room, dry_run=parsed.dry_run))
     gone = sum(room.fate == "removed" for room in found)
     verb = "would remove" if parsed.dry_run else "removed"
-    output.say(f"{verb} {words.plural(gone, 'room')}, {words.plural(len(found) - gone, 'room')} stay")
+    too_old = f" and {words.plural(len(old), 'journal')}" if old else ""
+    output.say(f"{verb} {words.plural(gone, 'room')}{too_old}, {words.plural(len(found) - gone, 'room')} stay")
     return exitcodes.OK
 
 

@@ -11,7 +11,7 @@ COMMANDS = {
     "run": ("ondol.cli.run", "run a command with private, pre-filled compile caches"),
     "open": ("ondol.cli.open", "open a room for a job that runs in a container, or over several CI steps"),
     "close": ("ondol.cli.close", "harvest such a room, publish what is new, remove it"),
-    "gc": ("ondol.cli.gc", "remove rooms that nobody closed, and say what only others can remove"),
+    "gc": ("ondol.cli.gc", "remove rooms that nobody closed and old journals, and say what only others can remove"),
     "test": ("ondol.cli.test", "run a pytest suite on warm, supervised workers, one or more per device"),
     "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown"),
     "guard": (

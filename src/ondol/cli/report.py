@@ -17,20 +17,22 @@ _DESCRIPTION = """Make the reports of a run again from its journal, also of one 
 
 Exit status: 0 nothing failed, 1 something did, 121 not everything is known (a run cut off, items that were not run)."""
 _EXAMPLES = """\
-  ondol report ondol-journal-….jsonl
-  ondol report ondol-journal-….jsonl --junit results.xml --json results.json"""
+  ondol report latest
+  ondol report run.jsonl --junit results.xml --json results.json"""
 
 
 def main(arguments: list[str]) -> int:
+    from ondol.fleet import journals
     from ondol.report import run_json, run_junit, run_markdown
     from ondol.report.run_record import load
 
     parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("journal", type=Path, help="the file that the run's summary named")
+    parser.add_argument("journal", type=Path, help="the file that the run's summary named, or latest")
     parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
     parser.add_argument("--json", metavar="FILE", help="write JSON here")
     parser.add_argument("--md", metavar="FILE", help="write Markdown here (the default, on standard output)")
     args = parser.parse_args(arguments)
+    args.journal = journals.find(args.journal)
     try:
         record = load(args.journal)
     except OSError as error:

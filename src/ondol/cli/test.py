@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ondol.cli import command_first, flags, run
+from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.starts import ForNodes
 from ondol.jobs import node_settings, run_tests
@@ -75,7 +76,7 @@ def to_pytest(option: Option, value: object) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     ours, theirs = parse(arguments)
-    journal = Path(ours.ondol_journal or run_tests.default_journal())
+    journal = Path(ours.ondol_journal or journals.new_path())
     ours.ondol_journal = str(journal)
     ours.ondol_devices = ours.ondol_devices or ""  # the ini file may name them; else: auto
     words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]

@@ -152,7 +152,11 @@ OPTIONS: tuple[Option, ...] = (
         "forked: auto (where there are devices), on, off (default: auto)",
         {"choices": ["auto", "on", "off"], "default": "auto"},
     ),
-    Option("journal", "where the record of the run goes (default: a file named in the summary)", {"metavar": "FILE"}),
+    Option(
+        "journal",
+        "where the record of the run goes (default: a file in $XDG_STATE_HOME/ondol/journals)",
+        {"metavar": "FILE"},
+    ),
     Option("history", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
     Option(
         "live",

@@ -96,6 +96,16 @@ def user_config_dir() -> str:
     return os.path.join(home, ".config") if os.path.isabs(home) else "/nonexistent"
 
 
+def user_state_dir() -> str:
+    """Where this user's records live; as `user_cache_dir`, whose last resort it shares."""
+    configured = os.environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(configured):
+        return configured
+    home = os.environ.get("HOME", "")
+    home = home if _is_a_home(home) else _passwd_home()
+    return os.path.join(home, ".local", "state") if _is_a_home(home) else f"/var/tmp/ondol-{os.geteuid()}"
+
+
 def _is_a_home(path: str) -> bool:
     return os.path.isabs(path) and path != "/" and os.path.isdir(path) and os.access(path, os.W_OK)
 

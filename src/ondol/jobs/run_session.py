@@ -19,7 +19,7 @@ import pytest
 from ondol.engines.api import Engine
 from ondol.engines.choose import Wish
 from ondol.engines.links import Links
-from ondol.fleet import clean, journal, pytest_inside, schedule, worker_names
+from ondol.fleet import clean, journal, journals, pytest_inside, schedule, worker_names
 from ondol.fleet.controller import history, link
 from ondol.fleet.controller.controller import Controller, Link, Settings
 from ondol.fleet.controller.plan import Plan, make_plan
@@ -108,10 +108,7 @@ def make_slots(fleet: Fleet, workers: int, prepares: int) -> list[Slot]:
 
 def journal_path(config: pytest.Config) -> Path:
     chosen = option(config, "journal")
-    if chosen:
-        return Path(chosen)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path(tempfile.gettempdir()) / f"ondol-journal-{stamp}-{os.getpid()}.jsonl"
+    return Path(chosen) if chosen else journals.new_path()
 
 
 def history_path(config: pytest.Config) -> Path | None:

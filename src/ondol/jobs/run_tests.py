@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,10 +38,6 @@ class Request:
     journal: Path
     collect_timeout: float = 600.0
     fatal: list[str] = field(default_factory=list)
-
-
-def default_journal() -> Path:
-    return Path(tempfile.gettempdir()) / f"ondol-journal-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.jsonl"
 
 
 def run(request: Request, environment: Environment, through: Sequence[str] = ()) -> int:
