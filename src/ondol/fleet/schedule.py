@@ -345,15 +345,20 @@ class Scheduler(Situation):
     def _refill(self, state: SlotState) -> bool:
         """Take the next unit of the pool, or one repeated work."""
         device = state.slot.device
-
-        def last_choice(unit: list[int]) -> tuple[object, ...]:
-            return self._strange(unit[0], state.last), self._unprepared(unit[0]), self._open_elsewhere(unit[0])
-
-        for unit in sorted(self.pool, key=last_choice):
-            if all(self._suits(work, device) for work in unit) and not self._group_elsewhere(unit[0], state):
-                self.pool.remove(unit)
-                state.todo = unit
-                return True
+        best: tuple[tuple[bool, ...], list[int]] | None = None
+        for unit in self.pool:
+            first = unit[0]
+            amiss = (*self._strange(first, state.last)[:2], self._unprepared(first), self._open_elsewhere(first))
+            if best and amiss >= best[0]:
+                continue
+            if all(self._suits(work, device) for work in unit) and not self._group_elsewhere(first, state):
+                best = amiss, unit
+                if not any(amiss):
+                    break
+        if best:
+            state.todo = best[1]
+            self.pool.remove(state.todo)
+            return True
         # A fresh process ends the warm one, so what is repeated waits for a slot with nothing else to do.
         return not state.handed and self._take_again(state)
 

@@ -106,7 +106,7 @@ class Situation:
         """What of that which `last` left open it has no use for: the runtime, session fixtures, module fixtures."""
         need = self.works[work]
         if last is None:
-            return True, True, True
+            return False, False, False
         return need.runtime != last.runtime, need.params != last.params, need.module != last.module
 
     def _hint(self, need: Work, work: int | None) -> int | None:
