@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+#: How files that describe tasks end.
+TASK_SUFFIX = ".ondol.toml"
+#: The property by which a task that is a command tells its exit status.
+EXIT_CODE = "exit_code"
+
 
 @dataclass(frozen=True)
 class Work:

@@ -157,6 +157,7 @@ OPTIONS: tuple[Option, ...] = (
         "where the record of the run goes (default: a file in $XDG_STATE_HOME/ondol/journals)",
         {"metavar": "FILE"},
     ),
+    Option("log-dir", "a file for every attempt goes here", {"default": "", "metavar": "DIR"}),
     Option("history", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
     Option(
         "live",

@@ -14,6 +14,7 @@ from ondol.fleet import pytest_inside
 from ondol.fleet.controller.controller import Controller
 from ondol.fleet.outcome import Gathered, of_reports
 from ondol.fleet.verdict import Final, Verdict
+from ondol.report.attempt_logs import AttemptLogs
 from ondol.report.run_live import LiveView
 
 WORDS = {
@@ -40,6 +41,7 @@ class PytestShow:
         self.config = session.config
         self.live = live
         self.notes: list[str] = []
+        self._logs = AttemptLogs(session.config.getoption("ondol_log_dir"), [i.nodeid for i in session.items])
         self._name: Callable[[str], str] | None = None
         self._nodes: dict[str, Node] = {}
         self._uid = ""
@@ -78,6 +80,8 @@ class PytestShow:
         node.ihook.pytest_runtest_logreport(report=_made(node, "teardown", f"crashed: {why}", 0.0))
 
     def result(self, item: int, attempts: list[Gathered], final: Final) -> None:
+        if trouble := self._logs.write(self.session.items[item].nodeid, attempts):
+            self.note(trouble)
         if final.verdict.incomplete:
             return  # pytest has no word for it: the summary, the journal and the exit status have
         node = self.session.items[item]

@@ -21,12 +21,12 @@ import pytest
 
 from ondol.errors import UsageError
 from ondol.fleet.controller.plan import wishes_of
+from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.worker import prepared
 from ondol.fleet.worker.worker import DEVICE_KEY
 from ondol.testing import task_table
 from ondol.testing.fixtures import DeviceName
 
-SUFFIX = ".ondol.toml"
 _OPEN_RUNTIMES = pytest.StashKey[dict[str, Any]]()
 #: What a runtime said about its device when it was closed: nobody can ask it afterwards.
 _LAST_FAULT = pytest.StashKey[str]()
@@ -59,7 +59,7 @@ class Task:
 
 
 def collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    return TaskFile.from_parent(parent, path=file_path) if file_path.name.endswith(SUFFIX) else None
+    return TaskFile.from_parent(parent, path=file_path) if file_path.name.endswith(TASK_SUFFIX) else None
 
 
 class TaskFile(pytest.File):
@@ -119,21 +119,6 @@ class CommandFailed(Exception):
     """A command of a task ended badly."""
 
 
-def run_command(command: list[str], directory: Path, environment: dict[str, str], device: str) -> None:
-    """Its output goes where the test's output goes."""
-    words = [str(word).replace("{device}", device) for word in command]
-    try:
-        done = subprocess.run(
-            words, cwd=directory, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, check=False
-        )
-    except OSError as error:
-        raise CommandFailed(f"{words[0]} cannot be started: {error}")
-    if done.returncode < 0:
-        raise CommandFailed(f"{' '.join(words)}: killed by {signal.Signals(-done.returncode).name}")
-    if done.returncode:
-        raise CommandFailed(f"{' '.join(words)}: exit status {done.returncode}")
-
-
 class CommandItem(_TaskItem):
     """A task that is a command."""
 
@@ -156,7 +141,20 @@ class CommandItem(_TaskItem):
         return True
 
     def runtest(self) -> None:
-        run_command(self.entry["command"], self.task.directory, self._environment(), self.device())
+        """Its output goes where the test's output goes."""
+        words = [str(word).replace("{device}", self.device()) for word in self.entry["command"]]
+        environment = {**os.environ, **self._environment()}
+        try:
+            done = subprocess.run(
+                words, cwd=self.task.directory, env=environment, stdin=subprocess.DEVNULL, check=False
+            )
+        except OSError as error:
+            raise CommandFailed(f"{words[0]} cannot be started: {error}")
+        self.user_properties.append((EXIT_CODE, done.returncode))
+        if done.returncode < 0:
+            raise CommandFailed(f"{' '.join(words)}: killed by {signal.Signals(-done.returncode).name}")
+        if done.returncode:
+            raise CommandFailed(f"{' '.join(words)}: exit status {done.returncode}")
 
 
 class RuntimeItem(_TaskItem):

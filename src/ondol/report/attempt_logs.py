@@ -1,0 +1,56 @@
+"""`--log-dir`: a file for every attempt, with all that is known of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ondol.fleet.outcome import Gathered, attempt_of
+
+_LONGEST = 150
+
+
+class AttemptLogs:
+    """The files of one run; without a folder, none."""
+
+    def __init__(self, folder: str, nodeids: Iterable[str]) -> None:
+        self._folder = Path(folder) if folder else None
+        self._names = _names(nodeids) if folder else []
+
+    def write(self, nodeid: str, attempts: Iterable[Gathered]) -> str:
+        """What went wrong, once: logs never fail a run."""
+        try:
+            for attempt in attempts if self._folder else ():
+                assert self._folder is not None
+                self._folder.mkdir(parents=True, exist_ok=True)
+                path = self._folder / f"{self._names[attempt.item]}.{attempt.number}.log"
+                path.write_text(_text(nodeid, attempt), encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            self._folder = None
+            return f"--log-dir: no more logs are written: {error}"
+        return ""
+
+
+def _names(nodeids: Iterable[str]) -> list[str]:
+    """File names that people recognise; of ids that would get the same one, the later ones are numbered."""
+    made: list[str] = []
+    seen: dict[str, int] = {}
+    for nodeid in nodeids:
+        name = re.sub(r"[^\w.\[\]=+,-]", "-", nodeid.replace("::", "--"))[:_LONGEST]
+        seen[name] = seen.get(name, 0) + 1
+        made.append(name if seen[name] == 1 else f"{name}~{seen[name]}")
+    return made
+
+
+def _text(nodeid: str, gathered: Gathered) -> str:
+    attempt = attempt_of(gathered)
+    place = f"on {gathered.device or 'no device'}, worker {gathered.worker}, {'warm' if gathered.warm else 'fresh'}"
+    lines = [nodeid, f"attempt {gathered.number} {place}: {attempt.outcome.value}", attempt.reason]
+    # Every report repeats what the item had printed before.
+    sections = {name: text for report in gathered.reports for name, text in report.get("sections", [])}
+    sections |= {f"Captured {name} until then": text for name, text in (gathered.ending.get("output") or {}).items()}
+    sections |= {"Failure": gathered.text, "Stacks": gathered.ending.get("dump") or ""}
+    for name, text in sections.items():
+        lines += [f"----- {name} -----", text.rstrip()] if text else []
+    return "\n".join(filter(None, lines)) + "\n"
