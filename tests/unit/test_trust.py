@@ -50,7 +50,7 @@ def test_limited_writers_count_in_their_scopes_only() -> None:
     ):
         reader = owners.Reader(ME, frozenset({LISTED}), None)
         in_group = lambda uid, group: (uid, group) == (STRANGER, "ci")  # noqa: E731
-        rule = owners.trusted_owner(reader, marker_owner, (), (), False, in_group, limits, words.matches)
+        rule = owners.trusted_owner(reader, marker_owner, (), (), False, in_group, limits)
         given = {NAMED: {"pr-7", "scratch", ""}, STRANGER: {"nightly", "scratch", ""}}.get(owner, set())
         expected = owner in (ME, ROOT, LISTED) or (marker_owner == ROOT and scope in given)
         assert rule(owner, scope) is expected, (marker_owner, owner, scope)

@@ -99,12 +99,12 @@ class _OnlyWhatWasThere:
 
 def _could_be_written(path: str) -> bool:
     path, me = os.path.realpath(path), os.geteuid()
-    cached = os.path.join(os.path.dirname(path), "__pycache__")
-    places = [path, cached] if os.path.isdir(cached) else [path]
+    places = [path, os.path.join(os.path.dirname(path), "__pycache__")]
     while path != "/":
         path = os.path.dirname(path)
         places.append(path)
-    return any(os.stat(place).st_uid == me or os.access(place, os.W_OK) for place in places)
+    there = filter(os.path.exists, places)  # in `ondol.pyz` a module's path is no file
+    return any(os.stat(place).st_uid == me or os.access(place, os.W_OK) for place in there)
 
 
 def import_no_more() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ondol import words
 from ondol.config import Settings
 from ondol.errors import StoreError, StoreMissing
 from ondol.host import identity
@@ -58,7 +57,7 @@ def _reader(listed: list[int]) -> owners.Reader:
 
 def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> owners.Trusts:
     uids, groups, anyone, limited = writers
-    return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited, words.matches)
+    return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited)
 
 
 def check_may_write(store: DirectoryStore, scope: str, *, signs: bool) -> None:

@@ -16,6 +16,7 @@ from ondol.room import harvest
 from ondol.store import pack
 from ondol.store.api import Stored
 from ondol.store.directory import DirectoryStore
+from ondol.store.entry import Address
 from ondol.tools.api import CacheDir, Found, Tool
 from ondol.trust import ci
 
@@ -68,8 +69,12 @@ def publish(
     processes = os.cpu_count() or 1 if len(missing) >= _WORTH_FORKING else 1
     pieces = [missing[start : start + PIECE] for start in range(0, len(missing), PIECE)]
 
+    def packed(item: Found) -> tuple[Address, bytes]:
+        entry = harvest.read_entry(tool, cache, item, scope, provenance, partial(store.trusts, scope=scope))
+        return entry.address, pack.encode(entry, sign)
+
     def work(piece: list[Found]) -> Any:
-        return tuple(_publish_piece(store, tool, cache, piece, scope, provenance, sign))
+        return tuple(_publish_piece(store, piece, packed))
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(missing)), len(missing))
@@ -95,20 +100,13 @@ def _any_good(store: DirectoryStore, copies: Sequence[Stored]) -> bool:
 
 
 def _publish_piece(
-    store: DirectoryStore,
-    tool: Tool,
-    cache: CacheDir,
-    piece: list[Found],
-    scope: str,
-    provenance: dict[str, Any],
-    sign: Sign | None,
+    store: DirectoryStore, piece: list[Found], packed: Callable[[Found], tuple[Address, bytes]]
 ) -> Outcome:
     packs = []
     refused: list[tuple[str, str, str]] = []
     for found in piece:
         try:
-            entry = harvest.read_entry(tool, cache, found, scope, provenance, partial(store.trusts, scope=scope))
-            packs.append((entry.address, pack.encode(entry, sign)))
+            packs.append(packed(found))
         except EntryRefused as error:
             refused.append((error.because or "torn", found.place, error.what))
         except PackError as error:

@@ -8,10 +8,8 @@ from ondol.errors import OndolError
 from ondol.host import command
 from ondol.jobs.context import Context
 
-Sign = Callable[[bytes], bytes]
 
-
-def signer(source: str, env: dict[str, str], *, beside: bool) -> Sign:
+def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes], bytes]:
     """What signs with this key. Raises `OndolError`."""
     # Only now: a job without a key feels none of this.
     from ondol.host import secret

@@ -163,7 +163,7 @@ def _fill_one(
     for stored in copies:
         try:
             opened = pack.open_pack(backend.fetch(stored), stored.address)
-            backend.vet(stored, opened.manifest)
+            backend.vet(stored, opened[0])
             entry = pack.entry_of(opened)
             contents = bind(tool, entry, seen_as)
         except OSError:
@@ -178,8 +178,7 @@ def _fill_one(
             bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
         done = unpack(tool, entry, contents, cache_dir, stage)
-        manifest = opened.manifest
-        return done._replace(owner=stored.owner, digest=manifest.seal.digest.hex(), signer=manifest.signer)
+        return done._replace(owner=stored.owner, digest=opened[0].seal.digest.hex(), signer=opened[0].signer)
     if unfit:
         raise unfit
     return None

@@ -168,8 +168,9 @@ def read(root: int, where: str) -> Marker:
                 because=f"this version of Ondol speaks format {FORMAT}",
                 hint="pip install --upgrade ondol, or name another --store",
             )
-        signed = tuple(_pattern(pattern) for pattern in fields.get("require_signature", ()))
-        keys = tuple(_key(key) for key in fields.get("keys", ()))
+        signed = tuple(map(_pattern, fields.get("require_signature", ())))
+        named = fields.get("keys", ())
+        keys = tuple(Key(str(k["key"]), tuple(map(_pattern, k["scopes"])), str(k["comment"])) for k in named)
         return Marker(str(fields["id"]), _writers(fields["writers"]), status.st_uid, signed, keys)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise StoreError(
@@ -183,10 +184,6 @@ def _writers(fields: dict[str, Any]) -> Writers:
     uids = tuple(uid for uid in fields["uids"] if type(uid) is int)
     limited = tuple((who, _pattern(p)) for who, patterns in fields.get("scopes", {}).items() for p in patterns)
     return Writers(uids, tuple(map(str, fields["groups"])), fields["any"] is True, limited)
-
-
-def _key(fields: dict[str, Any]) -> Key:
-    return Key(str(fields["key"]), tuple(map(_pattern, fields["scopes"])), str(fields.get("comment", "")))
 
 
 def _pattern(text: object) -> str:
@@ -211,8 +208,7 @@ def create(path: str, writers: Writers, *, shared: bool, signed: tuple[str, ...]
         # Durable before the marker is: after power loss a marker without lanes would be a store that can neither be
         # used nor made again.
         files.fsync_dir(root)
-        made = Marker(files.random_name(), writers, os.geteuid(), signed)
-        return _write_marker(root, made, _put_first)
+        return _write_marker(root, Marker(files.random_name(), writers, os.geteuid(), signed), replace=False)
     finally:
         os.close(root)
 
@@ -279,7 +275,7 @@ def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
             # Renamed into place it would be ours, and readers who believe its owner would believe it no longer.
             raise PermissionError(1, f"its {NAME} belongs to uid {found.owner}")
         changed = change(found)
-        _write_marker(root, changed, _replace)
+        _write_marker(root, changed, replace=True)
         return changed
     except OSError as error:
         because, hint = error.strerror or str(error), "run this as the owner of the store, or as root"
@@ -288,16 +284,7 @@ def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
         os.close(root)
 
 
-def _put_first(temporary: str, root: int) -> bool:
-    return files.link_new(temporary, root, NAME, root)
-
-
-def _replace(temporary: str, root: int) -> bool:
-    os.rename(temporary, NAME, src_dir_fd=root, dst_dir_fd=root)
-    return True
-
-
-def _write_marker(root: int, marker: Marker, put: Callable[[str, int], bool]) -> bool:
+def _write_marker(root: int, marker: Marker, *, replace: bool) -> bool:
     import json
 
     writers = marker.writers
@@ -306,9 +293,8 @@ def _write_marker(root: int, marker: Marker, put: Callable[[str, int], bool]) ->
         "id": marker.identity,
         "writers": {"uids": list(writers.uids), "groups": list(writers.groups), "any": writers.anyone},
     }
-    if writers.limited:
-        limited = {who: [p for name, p in writers.limited if name == who] for who, _ in writers.limited}
-        fields["writers"]["scopes"] = limited
+    for who, pattern in writers.limited:
+        fields["writers"].setdefault("scopes", {}).setdefault(who, []).append(pattern)
     if marker.signed or marker.keys:
         fields["require_signature"] = list(marker.signed)
         fields["keys"] = [{"key": key.public, "scopes": key.scopes, "comment": key.comment} for key in marker.keys]
@@ -317,7 +303,9 @@ def _write_marker(root: int, marker: Marker, put: Callable[[str, int], bool]) ->
         files.write_new(temporary, json.dumps(fields).encode() + b"\n", 0o644, dir_fd=root, sync=True)
         if os.geteuid() != marker.owner:
             os.chown(temporary, marker.owner, -1, dir_fd=root, follow_symlinks=False)
-        done = put(temporary, root)
+        if replace:
+            os.rename(temporary, NAME, src_dir_fd=root, dst_dir_fd=root)
+        done = replace or files.link_new(temporary, root, NAME, root)
     finally:
         files.unlink_quietly(temporary, dir_fd=root)
     files.fsync_dir(root)

@@ -76,11 +76,8 @@ class Manifest(Record):
         return key_name(self.seal.public) if self.seal.public else ""
 
 
-class Opened(Record):
-    """A pack whose digest and manifest are good; its contents are not unpacked yet."""
-
-    manifest: Manifest
-    contents: memoryview
+#: A pack whose digest and manifest are good, and its contents, not unpacked yet.
+Opened = tuple[Manifest, memoryview]
 
 
 def statement(address: Address, digest: bytes, size: int) -> bytes:
@@ -130,8 +127,8 @@ def decode(data: bytes, expected: Address | None = None) -> Entry:
 
 
 def entry_of(opened: Opened) -> Entry:
-    manifest = opened.manifest
-    raw = _decompress(opened.contents, sum(size for _, size, _, _ in manifest.files))
+    manifest, contents = opened
+    raw = _decompress(contents, sum(size for _, size, _, _ in manifest.files))
     files: list[File] = []
     start = 0
     for name, size, executable, _ in manifest.files:
@@ -142,13 +139,13 @@ def entry_of(opened: Opened) -> Entry:
 
 def inspect(data: bytes, expected: Address | None = None) -> Manifest:
     """The verified table of contents, for people and for `verify`."""
-    return open_pack(data, expected).manifest
+    return open_pack(data, expected)[0]
 
 
 def check_files(data: bytes, expected: Address | None = None) -> Manifest:
     """`decode`, and each file against its own digest too: what `ondol store verify` does."""
     opened = open_pack(data, expected)
-    manifest = opened.manifest
+    manifest, _ = opened
     for file, (_, _, _, digest) in zip(entry_of(opened).files, manifest.files, strict=True):
         if sha256(file.data).hexdigest() != digest:
             raise PackError(f"file {file.name!r} does not match its digest in the manifest")
@@ -179,7 +176,7 @@ def open_pack(data: bytes, expected: Address | None) -> Opened:
     manifest = _parse_manifest(bytes(view[_HEAD.size : _HEAD.size + manifest_size]), seal)
     if expected is not None and manifest.address != expected:
         raise PackError("pack in the wrong place", because=f"it says {'/'.join(manifest.address)}")
-    return Opened(manifest, view[_HEAD.size + manifest_size : end])
+    return manifest, view[_HEAD.size + manifest_size : end]
 
 
 def _parse_signature(block: bytes) -> tuple[bytes, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from ondol.light import Record
+from ondol.words import matches
 
 #: (uid, group name) → whether the user database says that this user is in this group.
 Membership = Callable[[int, str], bool]
@@ -40,7 +41,6 @@ def trusted_owner(
     anyone: bool,
     is_member: Membership,
     may_write: Limits = (),
-    matches: Callable[[str, str], bool] = str.__eq__,
 ) -> Trusts:
     """The rule for one store: a predicate over lane owners, and the scopes in which their word counts."""
     vouched = believes(reader, marker_owner)
