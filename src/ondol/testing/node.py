@@ -17,7 +17,7 @@ from ondol.engines.compare import digest
 from ondol.errors import OndolError
 from ondol.fleet import clean, pytest_inside, wire
 from ondol.fleet.agent.agent import Agent
-from ondol.fleet.controller.link import fork_launcher
+from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
 from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules
 from ondol.host import itself, proctree
@@ -139,7 +139,7 @@ class NodePlugin:
         if self._why_not_fork():
             self._replace_this_process(session, limits, rules)
         base: Path | None = pytest_inside.base_temp(session.config)
-        Agent(self._station.channel, fork_launcher(session, base), limits, rules).run()
+        be_agent(Agent(self._station.channel, fork_launcher(session, base), limits, rules))
 
     def _replace_this_process(self, session: pytest.Session, limits: Limits, rules: Rules) -> None:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""

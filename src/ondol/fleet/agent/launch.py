@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from ondol.fleet import wire
@@ -45,6 +46,14 @@ def _dump_file() -> int:
 Become = Callable[[wire.Channel, Place, mmap.mmap, int], None]
 
 
+class Reborn(BaseException):
+    """Raised in a forked worker through everything that the agent was about: how deep the stack is, tests can see."""
+
+    def __init__(self, become_worker: Callable[[], None]) -> None:
+        super().__init__()
+        self.become_worker = become_worker
+
+
 class ForkLauncher:
     """Milliseconds: everything imported and collected is there already."""
 
@@ -68,7 +77,7 @@ class ForkLauncher:
             channel = wire.Channel(socket.socket(fileno=wire.move_up(theirs.detach())), token)
             if self._collects_garbage:
                 gc.enable()  # the agent does without
-            self._become_worker(channel, place, phase, wire.move_up(dump))
+            raise Reborn(partial(self._become_worker, channel, place, phase, wire.move_up(dump)))
         theirs.close()
         return Started(pid, wire.Channel(ours, token), dump, phase)
 

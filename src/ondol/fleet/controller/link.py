@@ -16,7 +16,7 @@ import pytest
 
 from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
-from ondol.fleet.agent.launch import ForkLauncher
+from ondol.fleet.agent.launch import ForkLauncher, Reborn
 from ondol.fleet.starts import AsAgent, Limits, Rules, Session
 from ondol.fleet.wire import Message
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
@@ -83,6 +83,16 @@ def fork_launcher(session: pytest.Session, base: Path | None) -> ForkLauncher:
     return ForkLauncher(partial(begin_in_fork, session, base))
 
 
+def be_agent(agent: Agent) -> None:
+    """To its end; or to our own, when this process is a worker that the agent has forked."""
+    try:
+        agent.run()
+        return
+    except Reborn as worker:
+        become = worker.become_worker
+    become()
+
+
 def start_forked(
     session: pytest.Session, base: Path | None, limits: Limits, rules: Rules, private: Iterable[int] = ()
 ) -> Link:
@@ -100,7 +110,7 @@ def start_forked(
             ours.close()
             for fd in private:
                 os.close(fd)
-            Agent(wire.Channel(theirs, token), fork_launcher(session, base), limits, rules).run()
+            be_agent(Agent(wire.Channel(theirs, token), fork_launcher(session, base), limits, rules))
             status = 0
         except BaseException:
             traceback.print_exc()
