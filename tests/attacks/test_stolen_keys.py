@@ -168,3 +168,18 @@ def test_import_of_what_the_command_could_write_is_refused(site: Site) -> None:
     assert done.returncode == 1
     assert "the command could have changed" in done.stderr
     assert "run" not in done.stdout
+
+
+def test_key_stays_outside_of_a_room_that_others_enter(site: Site) -> None:
+    """`ondol open`, a container, `ondol close`: the key is asked for when the command is over."""
+    (site.path / "key").write_text(site.secret)
+    where = ("--store", str(site.store), "--tools", "triton")
+    opened = site.program.ondol("open", *where, "--format", "env")
+    assert opened.returncode == 0, opened.stderr
+    script = f"{opened.stdout}\n{' '.join(site.kernel('add'))} >&2; env; echo ROOM=$ONDOL_ROOM"
+    inside = site.program.run(["sh", "-c", script])
+    assert site.secret not in inside.stdout
+    room = inside.stdout.rpartition("ROOM=")[2].strip()
+    closed = site.program.ondol("close", room, "--status", "0", "--sign-key", str(site.path / "key"))
+    assert (closed.returncode, "1 published" in closed.stderr) == (0, True), closed.stderr
+    assert site.hits("add") == 1

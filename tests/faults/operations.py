@@ -18,7 +18,7 @@ from ondol.errors import StoreError, UsageError
 from ondol.host.identity import this_host
 from ondol.jobs import adopt
 from ondol.room import fill, harvest, room, select
-from ondol.store import clean, gc_plan, marker, pack
+from ondol.store import clean, gc_plan, marker, pack, revocations
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry
 from ondol.tools.api import CacheDir, Found
@@ -91,6 +91,39 @@ def _create_violations(place: Path, done: bool) -> list[str]:
         found += [] if store.publish(packs(make_entry(1)))[0].new else ["the new store takes no entry"]
         store.close()
     return found
+
+
+# -- changing who may write, taking entries back ----------------------------------------------------------------------
+
+
+def _with_writers(place: Path) -> None:
+    marker.create(str(place / "store"), marker.Writers((7,)), shared=True)
+
+
+def _give_scopes(place: Path) -> marker.Marker:
+    wanted = marker.Writers(limited=(("7", "pr-*"),))
+    return marker.rewrite(str(place / "store"), lambda found: found._replace(writers=wanted, signed=("main",)))
+
+
+def _scopes_violations(place: Path, done: bool) -> list[str]:
+    """The old rules or the new ones, whole; never none, and never a mixture."""
+    found = marker.look(str(place / "store"))
+    old, new = ((7,), (), ()), ((), (("7", "pr-*"),), ("main",))
+    told = (found.writers.uids, found.writers.limited, found.signed)
+    return [] if told == new or (told == old and not done) else [f"the marker says {told}"]
+
+
+def _revoke(place: Path) -> str:
+    with opened(place) as store:
+        return revocations.add(store.root_fd(), revocations.Revocation("run", "7", why="x" * 300))
+
+
+def _revoke_violations(place: Path, done: bool) -> list[str]:
+    """A word that is half written would make every reader run cold."""
+    with opened(place) as store:
+        records = revocations.read(store.root_fd(), "store", {os.geteuid()})
+    whole = all((record.kind, record.value, record.why) == ("run", "7", "x" * 300) for record in records)
+    return [] if whole and (records or not done) else [f"revoked: {records}"]
 
 
 # -- publishing -------------------------------------------------------------------------------------------------------
@@ -294,6 +327,8 @@ def _room_violations(place: Path, _done: bool) -> list[str]:
 
 _STORE = (StoreError,)
 OPERATIONS = (
+    Operation("change-writers", _with_writers, _give_scopes, _scopes_violations, (StoreError,)),
+    Operation("revoke", _make_store, _revoke, _revoke_violations, (OSError, StoreError)),
     Operation("create", lambda place: None, _create, _create_violations, (OSError,)),
     Operation("publish_first", _make_store, lambda p: _publish(p, _OLD), _published([_OLD], [], [_OLD]), _STORE),
     Operation(

@@ -263,7 +263,7 @@ def look(path: str) -> Marker:
     try:
         return read(root, path)
     finally:
-        os.close(root)
+        files.close_quietly(root)
 
 
 def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
@@ -281,7 +281,7 @@ def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
         because, hint = error.strerror or str(error), "run this as the owner of the store, or as root"
         raise StoreError(f"the store at {path} cannot be changed", because=because, note="it is as it was", hint=hint)
     finally:
-        os.close(root)
+        files.close_quietly(root)
 
 
 def _write_marker(root: int, marker: Marker, *, replace: bool) -> bool:

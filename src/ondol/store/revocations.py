@@ -61,7 +61,7 @@ def read(root: int, where: str, believed: Collection[int]) -> tuple[Revocation, 
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unreadable(where, name, error)
     finally:
-        os.close(folder)
+        files.close_quietly(folder)
     return tuple(found)
 
 
@@ -100,7 +100,7 @@ def add(root: int, revocation: Revocation) -> str:
         files.fsync_dir(root)
     finally:
         files.unlink_quietly(f".{name}", dir_fd=folder)
-        os.close(folder)
+        files.close_quietly(folder)
     return name
 
 
@@ -111,7 +111,7 @@ def undo(root: int, name: str) -> None:
         os.unlink(os.path.basename(name), dir_fd=folder)
         files.fsync_dir(folder)
     finally:
-        os.close(folder)
+        files.close_quietly(folder)
 
 
 def reason(records: Iterable[Revocation], stored: Stored, manifest: Any) -> str:
