@@ -102,7 +102,7 @@ def test_stale_or_hostile_tmpdir_fails_the_job(store_path: Path, stale: str) -> 
 def test_unusable_room_dir_is_passed_over_and_said(store_path: Path) -> None:
     job = run(store_path, "--room-dir", "/no/such/directory")
     assert job.status == 0
-    assert "--room-dir /no/such/directory was passed over" in job.warnings[0]
+    assert "room-dir /no/such/directory (from command line) was passed over" in job.warnings[0]
 
 
 @pytest.fixture
