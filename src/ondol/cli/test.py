@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from ondol.cli import command_first, flags, run
@@ -76,6 +77,8 @@ def to_pytest(option: Option, value: object) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     ours, theirs = parse(arguments)
+    if find_spec("pytest") is None:  # said before anything is opened or started
+        raise ModuleNotFoundError(name="pytest")
     journal = Path(ours.ondol_journal or journals.new_path())
     ours.ondol_journal = str(journal)
     ours.ondol_devices = ours.ondol_devices or ""  # the ini file may name them; else: auto
