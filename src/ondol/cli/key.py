@@ -50,6 +50,8 @@ def main(arguments: list[str]) -> int:
         output.say_json(facts if parsed.action == "list" else facts[0])
     for fact in [] if parsed.as_json else facts:
         output.say(words.printable("  ".join(f"{name} {value}" for name, value in fact.items())))
+    if not facts:
+        output.tell("no keys count here")
     return exitcodes.OK
 
 

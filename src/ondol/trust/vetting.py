@@ -40,7 +40,7 @@ class Vetting:
             self._check_signature(manifest, demanded)
         elif demanded:
             raise EntryUntrusted(
-                "unsigned", hint=f"ondol store revoke --help, or a job with --sign-key in {self._where}"
+                "unsigned", hint=f"publish it again, with --sign-key; {self._where} demands signatures"
             )
         why = revocations.reason(self._revoked, stored, manifest)
         if why:

@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     if parsed.as_json:
         output.say_json({**record._asdict(), "entries": hit})
     else:
-        undo = f"ondol store revoke --undo {record.name}"
+        undo = f"ondol store revoke --undo {record.name} --store {store.where}"
         output.say(f"revoked: {record}; {words.entries(hit)} in the store now. Undo: {undo}")
     return exitcodes.OK
 

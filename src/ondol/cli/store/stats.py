@@ -28,6 +28,8 @@ def main(arguments: list[str]) -> int:
         return exitcodes.OK
     output.say(f"{store.where}: {words.entries(facts['entries'])}, {words.size(facts['bytes'])}")
     output.say(f"may publish for everybody: {facts['writers']} (said by uid {facts['said_by']})")
+    if facts["require_signature"]:
+        output.say(f"must be signed: {', '.join(facts['require_signature'])}")
     inodes = "" if facts["free_inodes"] < 0 else f", {facts['free_inodes']} inodes"
     output.say(f"free: {words.size(facts['free_bytes'])}{inodes} on {facts['file_system']}")
     rows = [
@@ -71,6 +73,7 @@ def _facts(store: DirectoryStore) -> dict[str, Any]:
         "store": store.where,
         "writers": str(store.marker.writers),
         "said_by": store.marker.owner,
+        "require_signature": store.marker.signed,
         "entries": len(everything),
         "bytes": taken.total(),
         "used_last_week": sum(uses.get(stored.address, 0.0) > week for stored in everything),
