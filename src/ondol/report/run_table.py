@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.outcome import Gathered
 from ondol.report.run_record import ItemRecord, RunRecord
+from ondol.words import printable
 
 _HEAD = ("task", "verdict", "device", "attempts", "seconds", "exit code")
 
@@ -26,4 +27,4 @@ def _row(item: ItemRecord, attempts: Sequence[Gathered]) -> tuple[str, str, str,
     noted = [pair for report in (attempts[-1].reports if attempts else ()) for pair in report["user_properties"]]
     code = next((str(value) for name, value in noted if name == EXIT_CODE), "")
     verdict = f"{item.verdict} (flaky)" if item.flaky else item.verdict
-    return item.nodeid, verdict, device or "-", str(len(item.attempts)), f"{seconds:.2f}", code
+    return printable(item.nodeid), verdict, device or "-", str(len(item.attempts)), f"{seconds:.2f}", code

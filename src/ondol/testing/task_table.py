@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import sys
 import traceback
@@ -10,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ondol import words
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,9 +54,8 @@ def read(path: Path) -> TaskTable:
 def near(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about a name that is not known."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, 1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    if close := words.closest(name, known):
+        return f"; did you mean {close!r}?"
     return f"; there are: {', '.join(known)}" if known else "; there is none"
 
 
