@@ -140,6 +140,17 @@ def test_root_signs_nothing_beside_a_command_that_can_read_every_process(site: S
     assert site.report()["published"] == 0
 
 
+def test_root_in_a_container_without_those_powers_signs_and_shows_nothing(site: Site) -> None:
+    """What Docker gives a container's root: no capability that reads other processes."""
+    found = site.path / "found"
+    without = "-sys_ptrace,-sys_admin,-sys_module,-sys_rawio,-perfmon,-bpf"
+    thief = f"{site.program.python} {site.program.programs / 'thief.py'} {found} {' '.join(needles(site))}"
+    how = f'exec setpriv --bounding-set={without} "$@" 3<&0 0</dev/null'
+    done = site.run("sh", "-c", f"{thief} && {' '.join(site.kernel('add'))}", how=how, uid=None)
+    assert (done.returncode, found.read_text()) == (0, ""), done.stderr
+    assert site.report()["published"] == 1, done.stderr
+
+
 def test_modules_that_the_command_wrote_are_not_run_with_the_key(site: Site) -> None:
     """Ondol in a venv of the job's own user: the command replaces what Ondol will import after it."""
     source = Path(site.program.path[0]) / "ondol"
