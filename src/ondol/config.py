@@ -15,6 +15,8 @@ from ondol.errors import UsageError
 from ondol.light import Any, Record
 
 PREFIX = "ONDOL_"
+#: So many about one file are enough.
+_COMPLAINTS = 5
 #: What we set for processes of ours.
 _INTERNAL = ("ONDOL_ROOM", "ONDOL_DEVICE", "ONDOL_FRONT", "ONDOL_GUARDED", "ONDOL_OWNER")
 FILES = ("ondol.toml", "pyproject.toml")
@@ -193,18 +195,19 @@ def _passed_over(file: File, keys: list[str]) -> str:
 def _from_file(file: File) -> tuple[dict[str, Value], list[str]]:
     """(values by option name, what in it makes no sense)"""
     known = {option.key: option for option in OPTIONS}
-    values, bad = {}, []
+    values: dict[str, Value] = {}
+    bad: list[str] = []
     for key, raw in _by_key(file.section).items():
         try:
-            if key not in known:
+            if option := known.get(key):
+                values[option.name] = _convert(option, raw, file.path, os.path.dirname(file.path))
+            elif len(bad) < _COMPLAINTS:  # a megabyte of unknown keys is not worth a minute of suggestions
                 meant = words.closest(key, list(known))
                 hint = f"did you mean {meant!r}?" if meant else "ondol config lists the keys"
-                raise UsageError(f"unknown key {key!r} in {words.printable(file.path)}", hint=hint)
-            option = known[key]
-            values[option.name] = _convert(option, raw, file.path, os.path.dirname(file.path))
+                raise UsageError(f"unknown key {key!r:.80} in {words.printable(file.path)}", hint=hint)
         except UsageError as error:
             bad.append(error.line())
-    return values, bad
+    return values, bad[:_COMPLAINTS]
 
 
 def _by_key(section: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,7 +239,7 @@ def _convert(option: Option, raw: Any, origin: str, directory: str) -> Value:
             "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
         raise UsageError(
-            f"{option.name} = {raw!r} makes no sense", because=f"from {origin}", hint=f"expected {expected}"
+            f"{option.name} = {raw!r:.80} makes no sense", because=f"from {origin}", hint=f"expected {expected}"
         )
 
 

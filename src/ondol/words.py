@@ -130,4 +130,4 @@ def closest(word: str, known: list[str], likeness: float = 0.6) -> str:
     """The known word that was probably meant, or empty."""
     import difflib  # only on the way to an error message
 
-    return next(iter(difflib.get_close_matches(word, known, n=1, cutoff=likeness)), "")
+    return next(iter(difflib.get_close_matches(word[:60], known, n=1, cutoff=likeness)), "")

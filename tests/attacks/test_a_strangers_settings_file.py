@@ -137,6 +137,14 @@ def _odd_values(path: Path) -> None:
     )
 
 
+def _many_keys(path: Path) -> None:
+    path.write_text("".join(f"unknown-{number} = 1\n" for number in range(40_000)))
+
+
+def _long_key(path: Path) -> None:
+    path.write_text(f"{'k' * 500_000} = '{'v' * 400_000}'\n")
+
+
 def _no_such_tool(path: Path) -> None:
     path.write_text('tools = ["trition"]\n')
 
@@ -156,6 +164,8 @@ def _no_such_store(path: Path) -> None:
         _not_text,
         _unknown_key,
         _odd_values,
+        _many_keys,
+        _long_key,
         _no_such_tool,
         _no_such_store,
     ],
@@ -174,6 +184,7 @@ def test_command_hangs_or_fails_of_a_file(program: Program, below: Path, plant: 
     assert "ondol: warning: " in done.stderr
     assert str(below / "ondol.toml") in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 5000
     told = program.ondol("open", "--format", "json", cwd=below, env=env, timeout=60, preexec_fn=little_memory)
     assert told.returncode == 0, told
     program.ondol("close", json.loads(told.stdout)["room"], "--status", "0", env=env)
