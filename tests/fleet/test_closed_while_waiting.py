@@ -89,6 +89,14 @@ def test_a_runtime_is_opened_once_although_preparing_is_slower_than_running(suit
     assert opens(result) == 1
 
 
+def test_each_device_opens_a_shared_runtime_once(suite) -> None:
+    """Whatever is stolen from whom while it waits for its preparation."""
+    write(suite, "Slow", tasks=chain("Slow", "abcdefghij"))
+    result = suite.pytest(devices="sim:2")
+    assert set(result.verdicts.values()) == {"passed"}
+    assert opens(result) <= 2
+
+
 def test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready(suite) -> None:
     """While a task of the open runtime is being prepared, one of the other is ready: the worker waits."""
     write(suite, "Slow", "Runtime", tasks=chain("Slow", "abcd") + "".join(task(n, "Runtime") for n in "uvw"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, settings
+from dataclasses import replace
+
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -312,3 +314,31 @@ TestSchedulerModel.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), depth=st.sampled_from([1, 2, 8]))
+def test_one_slot_opens_every_runtime_once_in_whatever_order_things_are_prepared(
+    data: st.DataObject, depth: int
+) -> None:
+    count = data.draw(st.integers(1, 12))
+    works = [Work(n, "m", runtime=data.draw(st.sampled_from(["", "r", "s"]))) for n in range(count)]
+    slow = data.draw(st.sets(st.integers(0, count - 1)))
+    works = [replace(work, after=1000 + work.index) if work.index in slow else work for work in works]
+    prepares = [Work(1000 + n, "prepare", devices=0) for n in sorted(slow)]
+    slots = [Slot("d.0", "d"), Slot("cpu0", ""), Slot("cpu1", "")]
+    scheduler = build([*works, *prepares], slots, [Device("d")], depth=depth)
+    queues: dict[str, list[int]] = {}
+    ran: list[str] = []
+    while not scheduler.finished:
+        for action in scheduler.step():
+            assert isinstance(action, Run)
+            queues.setdefault(action.slot, []).append(action.work)
+        slot = data.draw(st.sampled_from(sorted(name for name, queue in queues.items() if queue)))
+        work = queues[slot].pop(0)
+        scheduler.ended(slot, work)
+        scheduler.settle(work)
+        ran += [works[work].runtime] if work < 1000 else []
+    opened = [runtime for n, runtime in enumerate(ran) if n == 0 or ran[n - 1] != runtime]
+    assert len(ran) == count
+    assert len(opened) == len(set(opened))
