@@ -14,10 +14,13 @@ from ondol.cli import output
 from ondol.errors import OndolError, in_ourselves
 
 
-def or_plainly(command: list[str], prepare: Callable[[], Callable[[], int]], *, forbidden: bool = False) -> int:
+def or_plainly(
+    command: list[str], prepare: Callable[[], Callable[[], int]], *, forbidden: bool = False, secret: str = ""
+) -> int:
     """What `prepare` returns runs the command. If preparing breaks, this process becomes the command itself.
 
-    `forbidden`: the user asked for a job that does not run without its caches.
+    `forbidden`: the user asked for a job that does not run without its caches. `secret`: where the key is (`env:NAME`,
+    `fd:N`) that the command must not get, also from us as we are then.
     """
     try:
         run = prepare()
@@ -27,6 +30,7 @@ def or_plainly(command: list[str], prepare: Callable[[], Callable[[], int]], *, 
         output.tell(f"ondol: warning: running as without Ondol: {in_ourselves(error)}")
     else:
         return run()
+    _drop(secret)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # which Python ignores for itself
     try:
@@ -43,3 +47,14 @@ def afterwards(*steps: Callable[[], None]) -> None:
             step()
         except Exception as error:
             output.tell(f"ondol: warning: the report is not whole: {in_ourselves(error)}")
+
+
+def _drop(secret: str) -> None:
+    kind, _, name = secret.partition(":")
+    if kind == "env":
+        os.environ.pop(name, None)
+    elif kind == "fd":
+        try:
+            os.close(int(name))
+        except (OSError, ValueError):
+            pass  # not open, or no number: then nothing is inherited

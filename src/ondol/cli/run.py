@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> int:
     if not command:
         raise UsageError("no command to run", hint="ondol run [options] -- COMMAND …")
     must = bool(given.get("strict") or given.get("require-warm"))
-    return command_first.or_plainly(command, lambda: _prepared(given, command), forbidden=must)
+    secret = str(given.get("sign-key") or os.environ.get("ONDOL_SIGN_KEY", ""))
+    return command_first.or_plainly(command, lambda: _prepared(given, command), forbidden=must, secret=secret)
 
 
 def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
