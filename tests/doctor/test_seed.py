@@ -80,16 +80,18 @@ def test_root_sees_nothing_because_root_may_do_everything(cache: Path, doctor: D
     assert finding["fix"] == f"chown -Rh {UID} {cache}"
 
 
-def test_cure_for_one_user_locks_the_other_out(cache: Path, doctor: Doctor) -> None:
-    """With a third user in the cache, handing everything to one of them is no cure."""
+def test_cure_for_one_user_locks_the_other_out(program: Program, cache: Path, doctor: Doctor) -> None:
+    """With a third user in the cache, handing everything to one of them is no cure, and opening it to all is worse:
+    everybody could put code into everybody's jobs."""
     give(write_triton_entry(cache, 7), OTHER)
-    (finding, *_) = doctor(cache, uid=UID).of("owners", "error")
-    assert finding["fix"] == f"sudo chmod -R a+rwX {cache}"
-
-    type_in(finding["fix"])
-
+    said = doctor(cache, uid=UID)
+    (finding, *_) = said.of("owners", "error")
+    assert finding["fix"] == "ondol run -- COMMAND"
+    assert "chmod -R a+" not in json.dumps(said.json)
     for uid in (UID, OTHER):
-        assert doctor(cache, "--only", "owners", uid=uid).json["findings"] == []
+        job = [program.python, str(program.programs / "standin.py"), "add"]
+        done = program.ondol("run", "--tools", "triton", "--", *job, uid=uid, env={"TRITON_CACHE_DIR": str(cache)})
+        assert done.returncode == 0, done.stderr
 
 
 def test_cure_of_a_group_leaves_the_next_entry_closed(program: Program, place: Path, doctor: Doctor) -> None:

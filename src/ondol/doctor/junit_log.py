@@ -16,6 +16,8 @@ _FAILED = ("failure", "error")
 _TEXTS = (*_FAILED, "system-out", "system-err")
 #: Of one text; what a test printed after that is not looked at.
 _MOST = 4 << 20
+#: Of one tag with its attributes. It is read again from its beginning with every chunk that does not end it.
+_LONGEST_TAG = 4 << 20
 
 
 class JUnitLog:
@@ -41,12 +43,16 @@ class JUnitLog:
         self._parser.EntityDeclHandler = self._entity
 
     def parts(self) -> Iterator[Part]:
+        read = 0
         try:
             for chunk in self._chunks:
                 self._parser.Parse(chunk, False)
                 yield from self._take()
+                read += len(chunk)
+                if read - self._parser.CurrentByteIndex > _LONGEST_TAG:
+                    raise _Costly("a tag in it is longer than any that a test needs")
             self._parser.Parse(b"", True)
-        except (expat.ExpatError, _Entities) as error:
+        except (expat.ExpatError, _Costly) as error:
             # The report of a run that was killed ends anywhere; what came before is as good as ever.
             self._finish_test(failed=self._test_failed)
             self.trouble = f"the XML could be read only up to line {self._parser.CurrentLineNumber}: {error}"
@@ -107,8 +113,8 @@ class JUnitLog:
         self._label, self._test_parts, self._text = "", [], None
 
     def _entity(self, *_: object) -> None:
-        raise _Entities("it declares entities, which no test report needs")
+        raise _Costly("it declares entities, which no test report needs")
 
 
-class _Entities(Exception):
-    """Somebody wants memory."""
+class _Costly(Exception):
+    """Somebody wants our memory, or our time."""

@@ -79,11 +79,20 @@ def _check(repair: Repair, status: os.stat_result) -> None:
         raise Refused("it is neither a file nor a directory")
 
 
+def _check_private(repair: Repair, status: os.stat_result, parent: int) -> None:
+    """A file of root's that is closed to others may have been moved here by who can write here, to have it opened."""
+    above = os.fstat(parent)
+    others = above.st_uid != 0 or above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if os.geteuid() == 0 and stat.S_ISREG(status.st_mode) and repair.add & 0o077 and others:
+        raise Refused("it is root's, and others could have moved it here: look what it is before you open it")
+
+
 def _chmod(repair: Repair, name: str, parent: int) -> None:
     fd = os.open(name, _THING, dir_fd=parent)
     try:
         status = os.fstat(fd)
         _check(repair, status)
+        _check_private(repair, status, parent)
         before = stat.S_IMODE(status.st_mode)
         wanted = (before | repair.add) & ~repair.drop
         # Through /proc: the descriptor of a file that we may not even read can be used for nothing else.

@@ -25,7 +25,9 @@ from ondol.words import is_number
 
 _SEPARATE, _TOGETHER, _WHEELS = "http-v2", "http", "wheels"
 _MAGIC = b"cc=4,"
-_MAX_BYTES = 8 << 30
+#: Headers have kilobytes; where the body is in the same file, as until pip 23.2, it has the size of a wheel. Larger
+#: ones are not judged: they would have to be held in memory three times.
+_MAX_HEADERS, _MAX_TOGETHER = 16 << 20, 512 << 20
 #: pip writes an entry's two files one after the other.
 _STILL_WRITING = 600.0
 _ZIP = b"PK\x03\x04"
@@ -76,9 +78,10 @@ def _wheel(path: str) -> Bad | None:
 
 def _download(path: str) -> Bad | None:
     """A torn one; what is not written as pip writes it is not judged."""
+    separate = f"{os.sep}{_SEPARATE}{os.sep}" in path
     try:
-        data, status = files.read_regular(path, _MAX_BYTES)
-    except FileNotFoundError:
+        data, status = files.read_regular(path, _MAX_HEADERS if separate else _MAX_TOGETHER)
+    except (FileNotFoundError, files.TooLarge):
         return None
     except OSError as error:
         return Bad(path, f"it cannot be read: {error.strerror or error}")
@@ -89,7 +92,7 @@ def _download(path: str) -> Bad | None:
     except (ValueError, TypeError, KeyError):
         return Bad(path, "it is cut off")
     body = f"{path}.body"
-    if f"{os.sep}{_SEPARATE}{os.sep}" not in path:
+    if not separate:
         why = _fault_in_body(response, io.BytesIO(response.get("body", b"")))
         return Bad(path, why) if why else None
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import resource
 import select
 import signal
 import sys
@@ -29,8 +30,12 @@ class TimedOut(errors.OndolError):
     """The child was still at it when the time was up; it has been killed or, if that is impossible, left behind."""
 
 
-def call(work: Callable[[Report], Any], seconds: float, progress: Progress | None = None) -> Any:
+def call(
+    work: Callable[[Report], Any], seconds: float, progress: Progress | None = None, memory: int | None = None
+) -> Any:
     """Run `work` in a child; return its result (made of plain dicts, lists, strings, numbers).
+
+    `memory`: bytes that it, and each of its own helpers, may have. What a stranger left must not cost us the machine.
 
     An `OndolError` raised in the child is raised here. So is any other end of it, as `OndolError`: a child that dies
     of a signal is a fault of what it touched, and the caller decides what that is worth.
@@ -45,7 +50,7 @@ def call(work: Callable[[Report], Any], seconds: float, progress: Progress | Non
         raise _no_helper(error)
     if pid == 0:
         os.close(reading)
-        _child(work, writing)
+        _child(work, writing, memory)
     os.close(writing)
     try:
         return _listen(pid, reading, time.monotonic() + seconds, seconds, progress)
@@ -74,9 +79,13 @@ def _no_helper(error: OSError) -> errors.OndolError:
     return errors.OndolError("no helper process could be started", because=error.strerror or str(error))
 
 
-def _child(work: Callable[[Report], Any], pipe: int) -> None:
+def _child(work: Callable[[Report], Any], pipe: int, memory: int | None) -> None:
     status = 1
     try:
+        if memory is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.setpgid(0, 0)  # so that helpers of the child can be ended with it, and Ctrl-C reaches the parent only
@@ -94,6 +103,8 @@ def _outcome(work: Callable[[Report], Any], pipe: int) -> tuple[str, Any]:
     except errors.OndolError as error:
         fields = (error.what, error.because, error.note, error.hint)
         return "error", (type(error).__name__, fields)
+    except MemoryError:
+        return "error", ("OndolError", ("what is there needs more memory than looking at it may cost", "", "", ""))
     except Exception as error:  # a bug in the child must become a warning in the parent, with its place
         return "error", ("OndolError", (errors.in_ourselves(error), "", "", ""))
 

@@ -18,7 +18,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.jobs.publish import Outcome
     from ondol.room.fill import Filled
+    from ondol.room.harvest import New, Used
     from ondol.tools.api import Found
+
+#: For looking at what a job left, and for packing it: an entry of the largest size, several times.
+HARVEST_MEMORY, PUBLISH_MEMORY = 2 << 30, 6 << 30
 
 
 def load(job: Context) -> None:
@@ -58,8 +62,8 @@ def conclude(job: Context) -> None:
         return
     new: dict[str, list[Found]] = {}
     used: dict[str, list[Filled]] = {}
-    for tool in job.managed:
-        new[tool.name], used[tool.name] = _look(job, tool)
+    for tool, seen in _look_at_all(job):
+        new[tool.name], used[tool.name] = _note(job, tool, *seen)
     for tool in job.cold:
         if not job.cache(tool).is_empty():
             # What it was cannot be told here; that it was not warm can.
@@ -70,17 +74,41 @@ def conclude(job: Context) -> None:
         _publish(job, new, used)
 
 
-def _look(job: Context, tool: Row) -> tuple[list[Found], list[Filled]]:
-    """(new, used); nothing is published here."""
-    filled = job.filled.get(tool.name, [])
-    cache = job.cache(tool)
-    if not filled and cache.is_empty():
-        return [], []
+def _look_at_all(job: Context) -> list[tuple[Row, tuple[Used, New]]]:
+    """In a helper with bounds: whatever a job leaves in its room, it costs time and memory there and not here."""
+    tools = [tool for tool in job.managed if job.filled.get(tool.name) or not job.cache(tool).is_empty()]
+    if not tools:
+        return []
     from ondol.room import harvest
 
-    used = harvest.usage(cache, filled, keeps_atime=job.open_room().keeps_atime)
-    new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
-    new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
+    try:
+        look = partial(_look_in_child, job, tools)
+        answers = bounded.call(look, job.settings.store_timeout, job.progress("harvesting"), HARVEST_MEMORY)
+    except OndolError as error:
+        job.report.warn(f"what the job left in its room was not looked at: {error.line()}")
+        return []
+    finally:
+        job.no_more_progress()
+    return [(tool, harvest.seen(answer)) for tool, answer in zip(tools, answers, strict=True)]
+
+
+def _look_in_child(job: Context, tools: list[Row], report: bounded.Report) -> Any:
+    from ondol.room import harvest
+
+    answers = []
+    for number, tool in enumerate(tools):
+        report(number, len(tools))
+        filled, cache = job.filled.get(tool.name, []), job.cache(tool)
+        used = harvest.usage(cache, filled, keeps_atime=job.open_room().keeps_atime)
+        new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
+        new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
+        answers.append(harvest.plain(used, new))
+    return answers
+
+
+def _note(job: Context, tool: Row, used: Used, new: New) -> tuple[list[Found], list[Filled]]:
+    """(new, used); nothing is published here."""
+    filled = job.filled.get(tool.name, [])
     seen = {(entry.fingerprint, entry.key) for entry in used.used}
     packs = [_pack(tool.name, entry, (entry[1:3] in seen) if used.known else None) for entry in filled]
     job.report.update(
@@ -113,7 +141,7 @@ def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Fil
     started = time.monotonic()
     work = partial(_publish_in_child, job, new, used)
     try:
-        answers = bounded.call(work, job.settings.store_timeout, job.progress("publishing"))
+        answers = bounded.call(work, job.settings.store_timeout, job.progress("publishing"), PUBLISH_MEMORY)
     except bounded.TimedOut as error:
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
     except OndolError as error:
@@ -138,12 +166,12 @@ def _publish_in_child(
     scope, seconds = job.scopes.write, job.settings.store_timeout
     answers = {}
     for row in job.managed:
-        found = new[row.name]
+        found = new.get(row.name)
         if found:
             tool = registry.load(row)
             outcome = publish.publish(store, tool, job.cache(row), found, scope, origin, report, seconds, job.sign)
             answers[row.name] = tuple(outcome)
-        if used[row.name]:
+        if used.get(row.name):
             store.note_use([fill.address_of(row.name, entry) for entry in used[row.name]])
     return answers
 

@@ -12,14 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from ondol.errors import OndolError
 from ondol.heal import aside
 from ondol.heal.api import Bad, Healer
 from ondol.heal.registry import HEALERS
-from ondol.host import files, identity, locks
+from ondol.host import bounded, files, identity, locks
 from ondol.light import Any, Protocol, Record
 
 #: How long to wait for the tool's own processes that run outside of any guard.
 TOOL_WAIT = 30.0
+#: What looking through a cache may take: a large one on a network has a hundred gigabytes.
+_LOOKING, _LOOKING_MEMORY = 3600.0, 2 << 30
 _PAUSE = 0.05
 Progress = Callable[[str, int, int], None]
 
@@ -88,7 +91,10 @@ def heal(family: str, lock: Locked, progress: Progress, *, whole: bool = False) 
         return report._replace(why_not=f"nothing is known that finds bad entries in a cache of {family}")
     started = time.monotonic()
     with lock.exclusively():
-        found = _examine(healer, lock.cache, progress) if healer else []
+        try:
+            found = _examine(healer, lock.cache, progress) if healer else []
+        except OndolError as error:
+            return report._replace(why_not=error.line(), seconds=time.monotonic() - started)
         if not found and whole:
             found = _everything(lock.cache, healer)
         taken, folder = _set_aside(found, healer, report) if found else ((), "")
@@ -105,8 +111,14 @@ _Found = list[tuple[Bad, dict[str, aside.Identity | None]]]
 
 
 def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
+    """In a helper with bounds: others may have put anything into the cache. Raises `OndolError` if it ends early."""
     looking = f"looking for what is bad in {cache}"
-    return [_with_identity(bad) for bad in healer.examine(cache, lambda done, total: progress(looking, done, total))]
+
+    def work(report: bounded.Report) -> Any:
+        return [(tuple(bad), known) for bad, known in map(_with_identity, healer.examine(cache, report))]
+
+    found = bounded.call(work, _LOOKING, lambda done, total: progress(looking, done, total), _LOOKING_MEMORY)
+    return [(Bad(*bad), known) for bad, known in found]
 
 
 def _everything(cache: str, healer: Healer | None) -> _Found:

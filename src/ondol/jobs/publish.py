@@ -111,6 +111,8 @@ def _publish_piece(
             refused.append((error.because or "torn", found.place, error.what))
         except PackError as error:
             refused.append(("unfit", found.place, error.line()))
+        except MemoryError:
+            refused.append(("unfit", found.place, "packing it needs more memory than it may cost"))
     try:
         outcomes = store.publish(packs)
     except StoreError as error:

@@ -181,8 +181,12 @@ def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
         return False
     if not owners:
         return time.time() - status.st_mtime > _ORPHAN_AGE
+    # A note without a boot id (no /proc where it was written, or here) proves nothing, ever: then only time tells.
+    old = time.time() - status.st_mtime > open_age
+    boot = process.boot_id()
+    over = all(process.certainly_dead(owner) or (old and not (owner.boot and boot)) for owner in owners)
     # The job's own processes may outlive its Ondol; they carry the room's name in their environment.
-    return all(map(process.certainly_dead, owners)) and not process.mentions_in_environment(f"{VARIABLE}={path}")
+    return over and not process.mentions_in_environment(f"{VARIABLE}={path}")
 
 
 def _is_mine(path: str) -> bool:

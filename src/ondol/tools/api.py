@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 
+from ondol.errors import EntryRefused
 from ondol.host import files
 from ondol.host.identity import Host
 from ondol.light import Protocol, Record
@@ -22,6 +23,8 @@ ANYWHERE = "any"
 #: and it fixes what is chosen: a job takes and gives such entries only if it wants them, a performance job never.
 TUNED = "tuned-"
 MAX_FILE_BYTES = 1 << 30
+#: Of a file that is parsed: what tools write has kilobytes, and parsing costs twenty times its size.
+MAX_METADATA_BYTES = 4 << 20
 MAX_DEPTH = 8
 
 TYPE_CHECKING = False
@@ -113,7 +116,8 @@ class CacheDir:
         except OSError:
             return True
         try:
-            return not os.listdir(here)
+            with os.scandir(here) as entries:
+                return next(entries, None) is None
         finally:
             os.close(here)
 
@@ -163,12 +167,19 @@ class CacheDir:
     def read(self, folder: str, name: str) -> bytes:
         return self.read_with_status(folder, name)[0]
 
-    def read_with_status(self, folder: str, name: str) -> tuple[bytes, os.stat_result]:
+    def read_metadata(self, folder: str, name: str) -> bytes:
+        """A file that will be parsed. Raises `EntryRefused` if it is larger than any tool writes it."""
+        try:
+            return self.read_with_status(folder, name, MAX_METADATA_BYTES)[0]
+        except files.TooLarge:
+            raise EntryRefused(f"{name} has more than {MAX_METADATA_BYTES} bytes", because="unfit")
+
+    def read_with_status(self, folder: str, name: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
         """The file, and whose it is: of the very descriptor that it was read from."""
         above, last = _split(folder, name)
         here = self._open(above)
         try:
-            return files.read_regular(last, MAX_FILE_BYTES, dir_fd=here)
+            return files.read_regular(last, limit, dir_fd=here)
         finally:
             os.close(here)
 

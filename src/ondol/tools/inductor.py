@@ -42,7 +42,7 @@ from ondol.errors import EntryRefused
 from ondol.host import files, identity
 from ondol.host.identity import Host
 from ondol.tools import pickled, shapes
-from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, tuned_here
+from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, TUNED, CacheDir, Found, Refused, tuned_here
 from ondol.tools.table import BY_NAME
 
 _GRAPHS = ("fxgraph", "aotautograd")
@@ -321,7 +321,7 @@ def _is_json(data: bytes) -> bool:
     import json
 
     try:
-        return isinstance(json.loads(data), dict)
+        return len(data) <= MAX_METADATA_BYTES and isinstance(json.loads(data), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -14,7 +14,7 @@ from ondol.errors import EntryRefused
 from ondol.host import identity
 from ondol.host.identity import Host
 from ondol.light import Any, Record
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused, driver_here, tuned_here
+from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, CacheDir, Found, Refused, driver_here, tuned_here
 from ondol.tools.table import Row
 
 Listing = dict[str, os.stat_result]
@@ -236,6 +236,8 @@ def parsed(name: str, data: bytes) -> Any:
     """The value in a JSON file. Raises `EntryRefused` if there is none."""
     import json
 
+    if len(data) > MAX_METADATA_BYTES:
+        raise EntryRefused(f"{name} has more than {MAX_METADATA_BYTES} bytes", because="unfit")
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

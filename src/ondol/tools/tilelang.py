@@ -60,7 +60,7 @@ class TileLang(Shaped):
         if f"{folder}/{_MANIFEST}" in found.names and base != _MANIFEST:
             _compare(name, data, _listed(cache, folder)[base])
         elif f"{folder}/{_METADATA}" in found.names and base != _METADATA:
-            _compare(name, data, parsed(_METADATA, cache.read(folder, _METADATA)))
+            _compare(name, data, parsed(_METADATA, cache.read_metadata(folder, _METADATA)))
         return super().detach(found, name, data, cache)
 
     def check(self, name: str, data: bytes) -> None:
@@ -79,7 +79,7 @@ TOOL = TileLang()
 
 
 def _listed(cache: CacheDir, folder: str) -> dict[str, Any]:
-    fields = parsed(_MANIFEST, cache.read(folder, _MANIFEST))
+    fields = parsed(_MANIFEST, cache.read_metadata(folder, _MANIFEST))
     listed = fields.get("files") if isinstance(fields, dict) else None
     if not isinstance(listed, dict) or not listed:
         raise EntryRefused("the manifest names no files", because="torn")

@@ -78,7 +78,7 @@ class Triton:
         names: set[str] = set(groups)
         for group in groups:
             try:
-                children = _children(cache.read(key, group))
+                children = _children(cache.read_metadata(key, group))
                 for child, path in children.items():
                     _check_child(cache, key, child, path, listing)
                 names |= set(children)

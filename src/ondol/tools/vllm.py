@@ -83,7 +83,7 @@ class Vllm:
                 yield Refused("torn", f"modelinfos/{name}", "empty")
                 continue
             try:
-                version = _info(cache.read("modelinfos", name))
+                version = _info(cache.read_metadata("modelinfos", name))
             except (EntryRefused, OSError) as error:
                 yield Refused("torn", f"modelinfos/{name}", str(error))
                 continue
@@ -142,7 +142,7 @@ def _compiled(cache: CacheDir, folder: str, names: list[str]) -> Found | None:
         for book in _BOOKS:
             if f"{part}/{book}" not in names:
                 raise EntryRefused(f"{part} has no {book}", because="incomplete")
-        for path in _artifacts(cache.read(folder, f"{part}/{_BOOKS[-1]}")):
+        for path in _artifacts(cache.read_metadata(folder, f"{part}/{_BOOKS[-1]}")):
             _check_artifact(path, folder, names)
     return Found(folder.replace("/", "--"), "", folder, tuple(sorted(names)), folder[-10:], 0.0)
 

@@ -93,6 +93,9 @@ def _lacking(
     if everything & stat.S_IRWXG:
         selection += f" -gid {subject.tree.top.gid}"
     chmod = f"chmod {commands.bits(everything)}"
+    if subject.machine.uid == 0 and kind == "f" and everything & stat.S_IRWXG:
+        # Who can write here may have moved a private file of root's here, to have it opened: it must be looked at.
+        chmod, end = "ls -l", "+"
     fix = f"find {commands.quote(subject.tree.path)} {selection} -exec {chmod} {{}} {end}"
     text = f"{plural(len(lacking), *names)} {what}"
     yield Finding(Modes.name, severity, text, subject.tree.place(lacking[0][0]), why, fix, len(lacking), repairs)
