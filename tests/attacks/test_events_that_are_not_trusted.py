@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,21 @@ def test_two_repositories_have_two_scopes_in_one_store(program: Program, store_p
 def test_a_nightly_job_publishes_into_main(program: Program, store_path: Path) -> None:
     assert program.job(store_path, "k", env=NIGHTLY).status == 0
     assert titles(store_path) == {"k"}
+
+
+@pytest.mark.parametrize("plant", ["fifo", "nested", "link"])
+def test_a_step_puts_something_else_in_place_of_the_event(
+    program: Program, store_path: Path, tmp_path: Path, plant: str
+) -> None:
+    """The event's file belongs to the runner's user, as every step does; the action's last step reads it again."""
+    path = tmp_path / "event.json"
+    if plant == "fifo":
+        os.mkfifo(path)
+    elif plant == "nested":
+        path.write_text("[" * 200_000)
+    else:
+        path.symlink_to("/dev/zero")
+    job = program.job(store_path, "k", env={**NIGHTLY, "GITHUB_EVENT_PATH": str(path)}, timeout=60)
+    assert job.status == 0
+    assert titles(store_path) == set()
+    assert "may be a fork" in job.stderr

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ondol.config import BY_NAME, Settings
 from ondol.events import JobReport
-from ondol.host import bounded, identity
+from ondol.host import bounded, files, identity
 from ondol.jobs.store_location import location
 from ondol.light import Any
 from ondol.room.room import Room
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ondol.jobs.sharing import Shared
     from ondol.room.fill import Filled
 
+#: GitHub's limit for the details of an event, and some more.
+_LARGEST_JSON = 32 << 20
 #: (what is being done, done, total)
 Progress = Callable[[str, int, int], None]
 
@@ -119,7 +121,6 @@ def read_json(path: str) -> Any:
     import json
 
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, ValueError):
+        return json.loads(files.read_regular(path, _LARGEST_JSON)[0])
+    except (OSError, ValueError, RecursionError):
         return None
