@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol.report.run_record import RunRecord, load
+from ondol.fleet.record import RunRecord, load
 
 RECORDER = """
 import json, os

@@ -12,14 +12,13 @@ import pytest
 from ondol import exitcodes
 from ondol.engines import choose
 from ondol.errors import OndolError
-from ondol.fleet import devices, pytest_inside
-from ondol.fleet.journal import Journal
+from ondol.fleet import devices, journal, pytest_inside, record
 from ondol.fleet.options import IN_FILE, destination
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
 from ondol.jobs import run_beyond, run_session
-from ondol.report import run_github, run_record, run_replay, run_summary
+from ondol.report import run_github, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
 
@@ -141,7 +140,7 @@ class Runner:
             else:
                 self.far = run_session.Far(engine, wish, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
-            self.journal = Journal(run_session.journal_path(config))
+            self.journal = journal.Journal(run_session.journal_path(config))
         except OndolError as error:
             raise pytest.UsageError(str(error))
         self.config = config
@@ -151,7 +150,7 @@ class Runner:
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         if isinstance(collector, pytest.File):
-            self.journal.write({"e": "collecting", "node": collector.nodeid})
+            self.journal.write(journal.Collecting(collector.nodeid))
 
     # ------------------------------------------------------------------ the run
 
@@ -179,7 +178,7 @@ class Runner:
         if self.ended is not None:
             status = exit_status(status, self.ended)
             session.exitstatus = status
-        self.journal.write({"e": "over", "status": status, "counts": self._counts()})
+        self.journal.write(journal.Over(status, self._counts()))
 
     def _counts(self) -> dict[str, int]:
         return {v.value: n for v, n in self.ended.controller.tally.counts.items()} if self.ended else {}
@@ -201,12 +200,12 @@ class Runner:
     def _tell_github(self, terminal: Any) -> None:
         if not run_github.here(os.environ):
             return
-        record = run_record.load(self.journal.path)
+        found = record.load(self.journal.path)
         terminal.line("::group::ondol annotations")
-        for line in run_github.commands(record):
+        for line in run_github.commands(found):
             terminal.line(line)
         terminal.line("::endgroup::")
-        run_github.write_step_summary(record, os.environ)
+        run_github.write_step_summary(found, os.environ)
 
 
 def _say_how_it_stopped(session: pytest.Session, ended: run_session.Ended) -> bool:
@@ -234,6 +233,6 @@ def exit_status(status: int, ended: run_session.Ended) -> int:
     if status == pytest.ExitCode.OK and controller.tally.incomplete:
         return exitcodes.INCOMPLETE
     # What the settings of the cache wing ask for is a matter of the rooms, and those are on the nodes.
-    rooms = [room["status"] for room in controller.nodes.rooms.values()]
+    rooms = [room.status for room in controller.nodes.rooms.values()]
     asked = [s for s in (exitcodes.NOT_WARM, exitcodes.STRICT) if s in rooms]
     return asked[0] if status == pytest.ExitCode.OK and asked else status

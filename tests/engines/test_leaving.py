@@ -6,73 +6,75 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ondol.fleet import schedule
+from ondol.fleet import messages, schedule
 from ondol.fleet.controller.controller import Controller, Planned, Settings
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Journal
+from ondol.fleet.messages import Ended, Event, RunItem, ToNode, pack
 from ondol.fleet.model import Work
 
-Message = dict[str, Any]
 WHY = "Slurm job 7 is CANCELLED"
 
 
-def up(node: str, devices: int = 1) -> Message:
+def up(node: str, devices: int = 1) -> Event:
     named = [f"{node}/cpu{number}" for number in range(devices)]
     offered = [{"name": name, "node": node, "probe": []} for name in named]
-    told: Message = {"e": "node-up", "node": node, "devices": offered, "slots": {name: [name] for name in named}}
-    return {**told, "prepare_slots": [], "expecting": False, "left": 2}
+    return messages.NodeUp(node, messages.Outlook(False, 2), offered, {name: [name] for name in named})
 
 
-def about(event: str, node: str, left: int) -> Message:
-    return {"e": event, "node": node, "why": WHY, "how": "device-lost", "log": "", "expecting": False, "left": left}
+def notice(node: str, left: int) -> Event:
+    return messages.NodeNotice(node, messages.Outlook(False, left), WHY)
 
 
-def begun(order: Message) -> Message:
-    told = {"item": order["item"], "attempt": order["attempt"], "slot": order["slot"]}
-    return {"e": "started", "worker": 1, "warm": False, **told}
+def out(node: str, left: int) -> Event:
+    return messages.NodeOut(node, messages.Outlook(False, left), WHY, "")
 
 
-def passed(order: Message) -> list[Message]:
+def begun(order: RunItem) -> Event:
+    return messages.Started(order.slot, "1", order.item, order.attempt, False)
+
+
+def passed(order: RunItem) -> list[Event]:
     """What an agent says about an item that it was sent and that passed."""
-    report = {"when": "call", "outcome": "passed", "duration": 0.0, "nodeid": order["nodeid"], "sections": []}
-    ended = {"e": "ended", "item": order["item"], "attempt": order["attempt"], "slot": order["slot"], "how": "done"}
-    over = {"e": "worker-ended", "slot": order["slot"], "worker": 1, "why": "", "abnormal": False, "ran": 1}
-    return [begun(order), {**ended, "reports": [report]}, *([over] if order["last"] else [])]
+    report = {"when": "call", "outcome": "passed", "duration": 0.0, "nodeid": order.nodeid, "sections": []}
+    ended = Ended(order.slot, "1", order.item, order.attempt, "done", reports=[report])
+    over = messages.WorkerEnded(order.slot, "1", "", False, 1)
+    return [begun(order), ended, *([over] if order.last else [])]
 
 
 class ScriptedLink:
     """`script` yields what arrives next; it may look at `sent`. What a node in `works` is sent passes at once."""
 
     def __init__(self) -> None:
-        self.sent: list[Message] = []
-        self.script: Iterator[list[Message]] = iter(())
+        self.sent: list[ToNode] = []
+        self.script: Iterator[list[Event]] = iter(())
         self.works: set[str] = set()
         self.gone = False
-        self._answers: list[Message] = []
+        self._answers: list[Event] = []
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToNode) -> None:
         self.sent.append(message)
-        if message["c"] == "run" and message["slot"].removeprefix("gang:").partition("/")[0] in self.works:
+        if isinstance(message, RunItem) and message.slot.removeprefix("gang:").partition("/")[0] in self.works:
             self._answers += passed(message)
-        self.gone = message["c"] == "finish"
+        self.gone = isinstance(message, messages.Finish)
 
-    def receive(self, _timeout: float | None, _also: int | None = None) -> list[Message]:
+    def receive(self, _timeout: float | None, _also: int | None = None) -> list[Event]:
         answers, self._answers = self._answers, []
         said = answers or next(self.script, None)
         assert said is not None, f"the run waits for ever; it had sent {self.sent[-2:]}"
         return said
 
-    def bury(self) -> str:
-        return "status 0"
+    def bury(self) -> messages.Buried:
+        return messages.Buried(True, "")
 
-    def orders(self, node: str) -> list[Message]:
-        return [m for m in self.sent if m["c"] == "run" and m["slot"].removeprefix("gang:").startswith(f"{node}/")]
+    def orders(self, node: str) -> list[RunItem]:
+        sent = [m for m in self.sent if isinstance(m, RunItem)]
+        return [m for m in sent if m.slot.removeprefix("gang:").startswith(f"{node}/")]
 
 
 class Silent:
@@ -111,18 +113,18 @@ def test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path: Path
     """It goes to the node that is left, and passes there, without having been blamed."""
     link = ScriptedLink()
 
-    def script() -> Iterator[list[Message]]:
+    def script() -> Iterator[list[Event]]:
         yield [up("n1", 2)]
         (order,) = link.orders("n1")
         yield LEAVES[state](order)
-        yield [about("node-notice", "n1", 1), up("n2", 2)]
+        yield [notice("n1", 1), up("n2", 2)]
         link.works.add("n2")
-        yield [about("node-out", "n1", 1)]
+        yield [out("n1", 1)]
 
     link.script = script()
     controller = run(tmp_path, link, [Work(0, "test_a.py", devices=devices)])
     assert verdicts(controller) == ["passed"]
-    assert [order["item"] for order in link.orders("n2")] == [0]
+    assert [order.item for order in link.orders("n2")] == [0]
     assert len(controller.judged[0]) == (1 if state == "on its way" else 2)
     assert controller.nodes.left_out == {"n1": WHY}
 
@@ -131,11 +133,11 @@ def test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path: Path
 def test_the_last_node_leaves_and_what_was_on_its_way_is_waited_for(tmp_path: Path, state: str) -> None:
     link = ScriptedLink()
 
-    def script() -> Iterator[list[Message]]:
+    def script() -> Iterator[list[Event]]:
         yield [up("n1")]
         yield LEAVES[state](link.orders("n1")[0])
-        yield [about("node-notice", "n1", 0)]
-        yield [about("node-out", "n1", 0)]
+        yield [notice("n1", 0)]
+        yield [out("n1", 0)]
 
     link.script = script()
     controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(3)])
@@ -148,18 +150,18 @@ def test_what_runs_at_the_end_of_the_allocation_is_killed_without_a_word(tmp_pat
     """Near the end nothing more is handed out, and what runs may end; at the end it is ended while it can be reported."""
     link = ScriptedLink()
 
-    def script() -> Iterator[list[Message]]:
+    def script() -> Iterator[list[Event]]:
         yield [up("n1")]
         runs, *waits = link.orders("n1")
         yield [begun(runs)]
-        yield [{"e": "allocation-ending", "why": "59 s left"}]
-        assert link.sent[-1] == {"c": "revoke", "slot": "n1/cpu0"}
-        yield [{"e": "revoked", "slot": "n1/cpu0", "items": [order["item"] for order in waits]}]
+        yield [messages.AllocationEnding("59 s left")]
+        assert pack(link.sent[-1]) == ["Revoke", "n1/cpu0"]
+        yield [messages.Revoked("n1/cpu0", [order.item for order in waits])]
         if in_time:
             yield passed(runs)[1:]
-        yield [{"e": "allocation-over", "why": "14 s left"}]
-        assert link.sent[-1] == {"c": "interrupt"}
-        yield [{**passed(runs)[1], "how": "interrupted", "reason": "interrupted while it ran", "reports": []}]
+        yield [messages.AllocationOver("14 s left")]
+        assert pack(link.sent[-1]) == ["Interrupt"]
+        yield [Ended(runs.slot, "1", runs.item, runs.attempt, "interrupted", "interrupted while it ran")]
 
     link.script = script()
     controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(4)])
@@ -172,11 +174,11 @@ def test_the_guard_against_that_is_gone_and_the_tests_stay_green(
 ) -> None:
     """As it was before: a node that is left out has its devices set aside, and nothing else happens."""
 
-    def only_set_aside(self: Nodes, message: Message) -> None:
-        self._set_aside(message["node"], message["why"])
-        self._expect(message)
+    def only_set_aside(self: Nodes, event: messages.NodeOut) -> None:
+        self._set_aside(event.node, event.why)
+        self._expect(event.outlook)
 
-    monkeypatch.setattr(Nodes, "on_node_out", only_set_aside)
+    monkeypatch.setattr(Nodes, "_out", only_set_aside)
     for number, devices in enumerate((1, 2)):
         with pytest.raises(AssertionError, match="waits for ever"):
             test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path / str(number), "on its way", devices)

@@ -9,8 +9,8 @@ import signal
 import pytest
 import test_nodes
 
+from ondol.fleet.record import load
 from ondol.host import proctree
-from ondol.report.run_record import load
 from suites import Suite
 
 #: Enough for every run of the suite; a longer soak is `ONDOL_KILLS=100 pytest tests/engines/test_node_kills.py`.

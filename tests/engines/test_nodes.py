@@ -14,9 +14,9 @@ import pytest
 
 from making import write_triton_entry
 from ondol.fleet.journal import read
+from ondol.fleet.record import load
 from ondol.host import fixed_place, proctree
 from ondol.report import run_markdown
-from ondol.report.run_record import load
 from people import ROOT
 from suites import Result, Suite
 

@@ -16,6 +16,7 @@ from ondol.engines.choose import Wish
 from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
 from ondol.fleet.lines import LineDecoder, encode
+from ondol.fleet.messages import Broken, Bye
 from ondol.host import itself
 
 AGENT = ["/opt/my python/bin/python3", "-m", "ondol", "node"]
@@ -177,10 +178,10 @@ def test_noise_between_lines_loses_a_message(noise: list[bytes], size: int) -> N
     """A login message, a print without a newline, a carrier that cuts anywhere."""
     stream = bytearray()
     for number, junk in enumerate(noise):
-        stream += junk.replace(b"\n", b"").replace(b"t0k", b"") + encode("t0k", {"e": "x", "n": number, "s": "ü\n"})
-    stream += b"t0k 00000000 {}\n" + encode("t0k", {"e": "last"})
+        stream += junk.replace(b"\n", b"").replace(b"t0k", b"") + encode("t0k", Broken(str(number), "ü\n"))
+    stream += b"t0k 00000000 {}\n" + encode("t0k", Bye())
     decoder = LineDecoder("t0k")
     found = [m for i in range(0, len(stream), size) for m in decoder.feed(bytes(stream[i : i + size]))]
-    assert [m["n"] for m in found[:-1]] == list(range(len(noise)))
-    assert found[-1] == {"e": "last"}
+    assert [m.worker for m in found[:-1]] == [str(n) for n in range(len(noise))]
+    assert type(found[-1]) is Bye
     assert decoder.garbage >= len(b"t0k 00000000 {}\n")

@@ -10,6 +10,8 @@ from ondol.engines import links
 from ondol.engines.api import Gone
 from ondol.engines.launch import Launch
 from ondol.engines.links import Links, Terms
+from ondol.fleet import messages
+from ondol.fleet.messages import Event
 
 
 class Unkillable(Launch):
@@ -72,9 +74,9 @@ class Clock:
         return self.now
 
 
-def turns(made: Links, clock: Clock, seconds: float) -> list[dict[str, object]]:
+def turns(made: Links, clock: Clock, seconds: float) -> list[Event]:
     """What is heard while so much time passes, looked at once a second."""
-    heard: list[dict[str, object]] = []
+    heard: list[Event] = []
     for _ in range(int(seconds)):
         clock.now += 1.0
         heard += made.receive(0.0)
@@ -86,7 +88,7 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> tuple[Links, Clock]:
     monkeypatch.setattr(links, "Launch", Unkillable)
     monkeypatch.setattr(Unkillable, "kills", 0)
     clock = Clock()
-    terms = Terms(ids=["test_1"], instructions={"arguments": []}, go={}, engine_timeout=10.0)
+    terms = Terms(ids=["test_1"], instructions={"arguments": []}, go=messages.Go({}, {}), engine_timeout=10.0)
     made = Links(Engine(), terms, clock=clock)
     made.receive(0.0)
     return made, clock
@@ -98,10 +100,10 @@ def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: 
     heard = turns(made, clock, 30)
     assert Unkillable.kills, "it was not even tried"
     assert made.expecting
-    assert not [event for event in heard if event["e"] == "node-out"], "it may still end"
-    (out,) = [event for event in turns(made, clock, 30) if event["e"] == "node-out"]
-    assert out["why"] == "no agent within 10 s; its launch command could not be killed"
-    assert (out["left"], out["expecting"], made.expecting) == (0, False, False)
+    assert not [event for event in heard if isinstance(event, messages.NodeOut)], "it may still end"
+    (out,) = [event for event in turns(made, clock, 30) if isinstance(event, messages.NodeOut)]
+    assert out.why == "no agent within 10 s; its launch command could not be killed"
+    assert (out.outlook, made.expecting) == ((False, 0), False)
     assert turns(made, clock, 60) == [], "something was started beside what cannot be killed"
     made.bury()
 
@@ -110,17 +112,19 @@ def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: 
 def test_the_end_of_an_allocation_is_said_too_late_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, began = Clock(), Clock.now
     monkeypatch.setattr(Engine, "seconds_left", lambda _self: 120.0 - (clock.now - began))
-    made = Links(Engine(), Terms(ids=[], instructions={"arguments": []}, go={}, margin=60.0), clock=clock)
-    heard = {event["e"]: clock.now - began for _ in range(150) for event in turns(made, clock, 1)}
-    assert 60 <= heard["allocation-ending"] <= 60 + links.PACE + 1
-    assert 105 <= heard["allocation-over"] <= 105 + links.PACE + 1
+    made = Links(
+        Engine(), Terms(ids=[], instructions={"arguments": []}, go=messages.Go({}, {}), margin=60.0), clock=clock
+    )
+    heard = {type(event): clock.now - began for _ in range(150) for event in turns(made, clock, 1)}
+    assert 60 <= heard[messages.AllocationEnding] <= 60 + links.PACE + 1
+    assert 105 <= heard[messages.AllocationOver] <= 105 + links.PACE + 1
     made.bury()
 
 
 @pytest.mark.fault
 def test_the_end_of_a_run_waits_for_ever_for_such_a_step(unkillable: tuple[Links, Clock]) -> None:
     made, clock = unkillable
-    made.send({"c": "finish", "good": True})
+    made.send(messages.Finish(True))
     assert not made.gone
     turns(made, clock, 60)
     assert made.gone

@@ -36,7 +36,9 @@ def no_checksum() -> None:
 
 def verdicts_are_not_journalled() -> None:
     whole = journal.Journal.write
-    journal.Journal.write = lambda self, *events: whole(self, *[e for e in events if e["e"] != "verdict"])
+    journal.Journal.write = lambda self, *events: whole(
+        self, *[e for e in events if not isinstance(e, journal.Verdict)]
+    )
 
 
 def nothing_is_judged() -> None:

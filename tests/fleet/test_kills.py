@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from ondol.fleet.journal import read
+from ondol.fleet.record import load
 from ondol.host import proctree
 from ondol.report import run_junit
-from ondol.report.run_record import load
 
 #: Enough for every run of the suite; a longer soak is `ONDOL_KILLS=300 pytest tests/fleet/test_kills.py`.
 KILLS = int(os.environ.get("ONDOL_KILLS", "12"))

@@ -12,9 +12,10 @@ import pytest
 
 from ondol.cli.report import status_of
 from ondol.errors import UsageError
+from ondol.fleet import journal
 from ondol.fleet.journal import Journal
+from ondol.fleet.record import RunRecord, load
 from ondol.report import run_github, run_json, run_junit, run_markdown
-from ondol.report.run_record import RunRecord, load
 
 MIXED = """
 import os, pytest
@@ -92,23 +93,23 @@ def test_github_gets_annotations_and_a_summary(suite, monkeypatch) -> None:
     assert "1 failed" in (suite.path / "summary.md").read_text()
 
 
-def journal_with(path: Path, *events: dict[str, object]) -> Path:
-    journal = Journal(path)
+def journal_with(path: Path, *events: journal.Event) -> Path:
+    made = Journal(path)
     for event in events:
-        journal.write(event)
-    journal.close()
+        made.write(event)
+    made.close()
     return path
 
 
-PLANNED = {"e": "planned", "items": ["t.py::a", "t.py::b", "t.py::c"]}
-START_A = {"e": "start", "item": 0, "attempt": 1, "device": "d0", "worker": "w", "warm": False}
-END_A = {"e": "end", "item": 0, "attempt": 1, "outcome": "passed", "cause": "", "reason": "", "seconds": 0.1}
-VERDICT_A = {"e": "verdict", "item": 0, "verdict": "passed", "flaky": False, "why": ""}
-START_B = {**START_A, "item": 1}
+PLANNED = journal.Planned(["t.py::a", "t.py::b", "t.py::c"])
+START_A = journal.Start(0, 1, "d0", "w", "d0", False)
+END_A = journal.End(0, 1, "passed", "", "", 0.1)
+VERDICT_A = journal.Verdict(0, "passed", False, "")
+START_B = START_A._replace(item=1)
 
 
 def test_a_journal_cut_off_anywhere_accounts_for_every_item(tmp_path) -> None:
-    whole = journal_with(tmp_path / "whole", {"e": "run"}, PLANNED, START_A, END_A, VERDICT_A, START_B).read_bytes()
+    whole = journal_with(tmp_path / "whole", journal.Run(), PLANNED, START_A, END_A, VERDICT_A, START_B).read_bytes()
     start = whole.index(b"\n", whole.index(b"planned"))
     for cut in range(start, len(whole)):
         path = tmp_path / "cut"
@@ -122,7 +123,7 @@ def test_a_journal_cut_off_anywhere_accounts_for_every_item(tmp_path) -> None:
 
 
 def test_a_run_of_nothing_is_never_success(tmp_path) -> None:
-    path = journal_with(tmp_path / "j", {"e": "planned", "items": []}, {"e": "over", "status": 0, "counts": {}})
+    path = journal_with(tmp_path / "j", journal.Planned([]), journal.Over(0, {}))
     assert status_of(load(path)) == 121
 
 

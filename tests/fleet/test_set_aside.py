@@ -9,10 +9,11 @@ import pytest
 
 from ondol.fleet import schedule, wire
 from ondol.fleet.agent.agent import Agent, Berth
+from ondol.fleet.messages import Lose, Message, Revoked, RunItem
 from ondol.fleet.model import Device, Run, Slot, Work
 from ondol.fleet.starts import Limits, Rules
 
-WAITS = {"c": "run", "slot": "sim0", "item": 7, "attempt": 2, "fresh": True, "env": {}, "devices": []}
+WAITS = RunItem("sim0", 7, 2, 7, "t.py::a", fresh=True)
 
 
 class NoWorkers:
@@ -33,7 +34,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
     channel.close()
 
 
-def told(agent: Agent) -> list[wire.Message]:
+def told(agent: Agent) -> list[Message]:
     return list(wire.Decoder(b"0" * wire.TOKEN_BYTES).feed(bytes(agent._outbox)))
 
 
@@ -41,9 +42,9 @@ def test_what_waits_for_a_fresh_process_on_a_device_that_is_set_aside_is_forgott
     """The run waited for its verdict for ever."""
     # As after a worker that was asked to leave: the next one is not there yet.
     berth = agent.berths["sim0"] = Berth("sim0", {}, [], held=True)
-    agent._cmd_run(WAITS)
-    agent._cmd_lose({"c": "lose", "slot": "sim0", "why": "3 different items went badly here"})
-    assert told(agent) == [{"e": "revoked", "slot": "sim0", "items": [7]}]
+    agent._obey(WAITS)
+    agent._obey(Lose("sim0", "3 different items went badly here"))
+    assert told(agent) == [Revoked("sim0", [7])]
     assert (berth.lost, list(berth.queue)) == (True, [])
 
 

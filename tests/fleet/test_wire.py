@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondol.fleet import wire
+from ondol.fleet.messages import Broken, LateReport, Message, Resume
 from ondol.fleet.wire import Channel, Decoder, encode, pair
 
 TOKEN = bytes(range(200, 216))
-MESSAGES = st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.text(max_size=50), st.none()), max_size=4)
+MESSAGES = st.builds(Broken, st.text(max_size=5), st.text(max_size=50))
 
 
 @given(st.lists(st.tuples(st.binary(max_size=60), MESSAGES), max_size=12), st.integers(1, 40))
@@ -25,22 +29,63 @@ def test_messages_survive_garbage_between_them(parts, chunk) -> None:
 
 
 def test_a_frame_that_was_written_into_is_skipped_and_the_next_one_found() -> None:
-    torn = bytearray(encode(TOKEN, {"n": 1}))
+    torn = bytearray(encode(TOKEN, Resume("1")))
     torn[-1] ^= 255
-    assert list(Decoder(TOKEN).feed(bytes(torn) + encode(TOKEN, {"n": 2}))) == [{"n": 2}]
+    assert list(Decoder(TOKEN).feed(bytes(torn) + encode(TOKEN, Resume("2")))) == [Resume("2")]
 
 
 @pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"])
 def test_a_length_that_was_written_into_holds_up_all_that_follows(length: bytes) -> None:
-    frame = bytearray(encode(TOKEN, {"n": 1}))
+    frame = bytearray(encode(TOKEN, Resume("1")))
     frame[16:20] = length
-    assert list(Decoder(TOKEN).feed(bytes(frame) + encode(TOKEN, {"n": 2}))) == [{"n": 2}]
+    assert list(Decoder(TOKEN).feed(bytes(frame) + encode(TOKEN, Resume("2")))) == [Resume("2")]
 
 
 def test_lone_surrogates_and_odd_objects_travel() -> None:
-    (message,) = Decoder(TOKEN).feed(encode(TOKEN, {"text": "\udcff", "odd": object}))
-    assert message["text"] == "\udcff"
-    assert "object" in message["odd"]
+    (message,) = Decoder(TOKEN).feed(encode(TOKEN, LateReport(1, {"text": "\udcff", "odd": object})))
+    assert message.data["text"] == "\udcff"
+    assert "object" in message.data["odd"]
+
+
+@pytest.mark.parametrize("kind", get_args(Message), ids=lambda kind: kind.__name__)
+def test_every_message_arrives_as_it_was_sent(kind: Any) -> None:
+    """Each field with the simplest value that its type allows."""
+    simple = {str: "x", int: 1, bool: True, float: 0.5, dict: {}, Sequence: [], Literal: "", Any: None}
+    values = []
+    for hint in get_type_hints(kind).values():
+        origin = get_origin(hint) or hint
+        values.append(get_args(hint)[0] if origin is Literal else simple.get(origin))
+    sent = kind(*values)
+    (message,) = Decoder(TOKEN).feed(encode(TOKEN, sent))
+    assert (type(message), message) == (kind, sent)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        [],
+        {},
+        7,
+        None,
+        ["Nobody"],
+        [["Done"]],
+        ["Done", 1, 1],
+        ["Done", "1", 1, 1],
+        ["Done", 1, 1, 1, ["no report"]],
+        ["Ended", "s", "w", 1, 1, "well"],
+        ["Hello", "and more"],
+        {"m": "done", "item": 3},
+    ],
+    ids=repr,
+)
+def test_a_frame_that_is_no_message_is_garbage(forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has our token and writes what he likes: it kills nobody, and what follows is heard."""
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "pack", lambda message: message)
+        frame = encode(TOKEN, forged)
+    decoder = Decoder(TOKEN)
+    assert list(decoder.feed(frame + encode(TOKEN, Resume("2")))) == [Resume("2")]
+    assert decoder.garbage == len(frame)
 
 
 def test_the_end_of_the_other_side_is_seen() -> None:

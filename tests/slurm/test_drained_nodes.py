@@ -10,7 +10,7 @@ import test_slurm
 from cluster import Cluster
 from test_slurm import ALL, WAITING, end_of, events, start, started
 
-from ondol.report.run_record import load
+from ondol.fleet.record import load
 from suites import Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.fault]

@@ -14,9 +14,9 @@ import pytest
 from cluster import Cluster
 
 from ondol.fleet.journal import read
+from ondol.fleet.record import load
 from ondol.host import proctree
 from ondol.report import run_json, run_junit
-from ondol.report.run_record import load
 from suites import Result, Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root]

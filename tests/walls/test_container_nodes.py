@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ondol.fleet.journal import read
+from ondol.fleet.record import load
 from ondol.host import proctree
-from ondol.report.run_record import load
 from people import ROOT, Program, needs_root
 from suites import Result, Suite
 from walls import bare_tree

@@ -10,7 +10,7 @@ from ondol.cli import flags, output
 from ondol.errors import UsageError
 
 if TYPE_CHECKING:
-    from ondol.report.run_record import RunRecord
+    from ondol.fleet.record import RunRecord
 
 
 _DESCRIPTION = """Make the reports of a run again from its journal, also of one that was killed.
@@ -23,8 +23,8 @@ _EXAMPLES = """\
 
 def main(arguments: list[str]) -> int:
     from ondol.fleet import journals
+    from ondol.fleet.record import load
     from ondol.report import run_json, run_junit, run_markdown
-    from ondol.report.run_record import load
 
     parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("journal", type=Path, help="the file that the run's summary named, or latest")

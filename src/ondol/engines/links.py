@@ -1,10 +1,5 @@
 """The controller's one link to the agents of all nodes: routes by slot, merges events, and turns the loss of an agent
 into an event about its node.
-
-Events that only a run on several nodes has: `engine-waits`, `node-waits`, `node-up`, `node-lost` (its agent is gone,
-what ran there ended), `node-out` (it is not asked again), `node-notice`, `node-note`, `node-room`,
-`allocation-ending`, `allocation-over`. Those that change which nodes there are say whether more are `expecting` and
-how many are `left`.
 """
 
 from __future__ import annotations
@@ -14,14 +9,16 @@ import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ondol import __version__
 from ondol.engines import compare
 from ondol.engines.api import Engine
 from ondol.engines.launch import CLOSE_GRACE, TERM_GRACE, Launch
 from ondol.engines.node import Node
+from ondol.fleet import messages
+from ondol.fleet.messages import AgentEvent, Buried, Event, OfNode, Outlook, ToNode, never
 from ondol.fleet.model import node_of
-from ondol.fleet.wire import Message
 
 #: An agent is started again on a node that lost it, so many times.
 MAX_LOSSES = 3
@@ -31,7 +28,6 @@ PACE = 5.0
 HARVEST_LIMIT = 300.0
 #: A launch command that SIGKILL does not end hangs in the kernel: nobody waits for it longer than this.
 BURY_LIMIT = 30.0
-_BROADCAST = {"finish", "kill", "interrupt"}
 
 
 @dataclass
@@ -41,9 +37,9 @@ class Terms:
     #: The collected ids, in order.
     ids: list[str]
     #: What every node program is told first.
-    instructions: Message
+    instructions: dict[str, Any]
     #: What an agent needs to begin: its limits and rules.
-    go: Message
+    go: messages.Go
     workers_per_device: int = 1
     #: Items that must be prepared; at most so many slots for that.
     prepares: int = 0
@@ -65,12 +61,12 @@ class Links:
     nodes: dict[str, Node] = field(default_factory=dict)
     finishing: bool = False
     clock: Callable[[], float] = time.monotonic
-    _events: list[Message] = field(default_factory=list)
+    _events: list[Event] = field(default_factory=list)
     _to_finish: list[Node] = field(default_factory=list)
     _asked_engine: float = float("-inf")
     _opened: float = 0.0
     _refused: bool = False
-    _warned: set[str] = field(default_factory=set)
+    _warned: set[type] = field(default_factory=set)
     _digest: str = ""
 
     def __post_init__(self) -> None:
@@ -84,21 +80,25 @@ class Links:
     def gone(self) -> bool:
         return self.finishing and not any(node.running for node in self.nodes.values())
 
-    def send(self, message: Message) -> None:
-        if message["c"] == "finish":
-            self._finish(good=bool(message.get("good")))
-        elif message["c"] in _BROADCAST:
-            for node in self.nodes.values():
+    def send(self, message: ToNode) -> None:
+        match message:
+            case messages.Finish():
+                self._finish(good=message.good)
+            case messages.Kill() | messages.Interrupt():
+                for node in self.nodes.values():
+                    if node.listens:
+                        node.send(message)
+                    if isinstance(message, messages.Kill) and node.launch is not None:
+                        node.launch.cancel(self.clock())
+            case messages.Ping() | messages.ListIds() | messages.Order() | messages.Go():
+                raise AssertionError("these are ours to send")
+            case _:
+                place = message.device if isinstance(message, messages.Probe) else message.slot
+                node = self.nodes[node_of(place)]
                 if node.listens:
                     node.send(message)
-                if message["c"] == "kill" and node.launch is not None:
-                    node.launch.cancel(self.clock())
-        else:
-            node = self.nodes[node_of(message.get("slot") or message["device"])]
-            if node.listens:
-                node.send(message)
 
-    def receive(self, timeout: float | None, also: int | None = None) -> list[Message]:
+    def receive(self, timeout: float | None, also: int | None = None) -> list[Event]:
         for node in self._to_finish:
             self._leave(node, good=False)  # how the run ends is not known yet
         self._to_finish.clear()
@@ -110,7 +110,7 @@ class Links:
         events, self._events = self._events, []
         return events
 
-    def bury(self) -> str:
+    def bury(self) -> Buried:
         """End every launch command and give everything back."""
         self.finishing = True
         for node in self.nodes.values():
@@ -127,7 +127,7 @@ class Links:
         for node in self.nodes.values():
             self._close(node)
         self.engine.close()
-        return "; ".join(problems) or "status 0"
+        return Buried(not problems, "; ".join(problems))
 
     # ------------------------------------------------------------------ nodes come
 
@@ -140,7 +140,7 @@ class Links:
                 self._start(self.nodes[name])
         if self.engine.refused() and not self._refused:
             self._refused = True
-            self._tell_of_nodes("node-out", self.engine.name, why=self.engine.refused())
+            self._out(self.engine.name, self.engine.refused())
 
     def _start(self, node: Node) -> None:
         launch = Launch(self.engine.command(node.name), self.engine.environment(), show_errors=self.terms.show_errors)
@@ -155,14 +155,17 @@ class Links:
         # A command that is ending may be started again: what comes of it is said when it has ended.
         return not self.finishing and (coming or any(n.on_its_way or n.state == "ending" for n in self.nodes.values()))
 
-    def _tell_of_nodes(self, event: str, node: str, **more: object) -> None:
+    def _outlook(self) -> Outlook:
         there = ("waiting", "collecting", "ending", "up")
         left = sum(n.state in there and not n.noticed for n in self.nodes.values())
         left += bool(self.engine.pending()) and not self._refused
-        self._events.append({"e": event, "node": node, **more, "expecting": self.expecting, "left": left})
+        return Outlook(self.expecting, left)
+
+    def _out(self, node: str, why: str, log: str = "") -> None:
+        self._events.append(messages.NodeOut(node, self._outlook(), why, log))
 
     def _tell_waiting(self, node: str, what: str) -> None:
-        self._events.append({"e": "node-waits", "node": node, "what": what})
+        self._events.append(messages.NodeWaits(node, what))
 
     # ------------------------------------------------------------------ what nodes say
 
@@ -183,96 +186,101 @@ class Links:
         data, open_ = launch.read()
         for message in node.decoder.feed(data):
             node.heard = self.clock()
-            self._handle(node, message)
+            if node.state == "ending":
+                continue  # it was given up: its items run elsewhere by now
+            if isinstance(message, OfNode):
+                self._handle(node, message)
+            elif isinstance(message, AgentEvent) and node.listens:
+                self._events.append(message)
         if not open_:
             self._ended(node)
 
-    def _handle(self, node: Node, message: Message) -> None:
-        if node.state == "ending":
-            return  # it was given up: its items run elsewhere by now
-        handler = getattr(self, "_on_" + str(message.get("e")).replace("-", "_"), None)
-        if handler is not None:
-            handler(node, message)
-        elif node.listens and "e" in message:
-            self._events.append(message)
+    def _handle(self, node: Node, message: OfNode) -> None:  # noqa: C901 - one line per message
+        match message:
+            case messages.Here():
+                self._on_here(node, message)
+            case messages.Collecting():
+                node.file, node.progress = message.file, self.clock()
+            case messages.Collected():
+                self._on_collected(node, message)
+            case messages.Ids():
+                self._on_ids(node, message)
+            case messages.Ready():
+                self._on_ready(node)
+            case messages.Note():
+                self._events.append(messages.NodeNote(node.name, message.text))
+            case messages.Room():
+                self._events.append(messages.NodeRoom(node.name, message))
+            case messages.Notice():
+                self._on_notice(node, message)
+            case messages.Gone():
+                self._on_gone(node, message)
+            case messages.Harvest():
+                if node.listens:
+                    node.enter("harvesting", self.clock())
+            case messages.Bye():
+                node.clean = True
+            case _:
+                never(message)
 
-    def _on_here(self, node: Node, message: Message) -> None:
+    def _on_here(self, node: Node, message: messages.Here) -> None:
         now = self.clock()
         node.waited = now - node.since
         node.enter("collecting", now)
-        if message["version"] != __version__:
+        if message.version != __version__:
             node.hopeless = True
-            self._give_up(node, f"it runs Ondol {message['version']}, the controller {__version__}")
+            self._give_up(node, f"it runs Ondol {message.version}, the controller {__version__}")
             return
         self._tell_waiting(node.name, "its collection")
 
-    def _on_collecting(self, node: Node, message: Message) -> None:
-        node.file, node.progress = message["file"], self.clock()
-
-    def _on_collected(self, node: Node, message: Message) -> None:
+    def _on_collected(self, node: Node, message: messages.Collected) -> None:
         node.file, node.progress = "", self.clock()
-        if message["errors"]:
+        if message.errors:
             node.hopeless = True
-            self._give_up(node, f"collection failed there: {message['errors'][0]}")
-        elif message["digest"] != self._digest:
-            node.send({"c": "list"})
+            self._give_up(node, f"collection failed there: {message.errors[0]}")
+        elif message.digest != self._digest:
+            node.send(messages.ListIds())
         else:
             node.offer = message
-            node.send({"c": "go", **self.terms.go})
+            node.send(self.terms.go)
 
-    def _on_ids(self, node: Node, message: Message) -> None:
-        if compare.only_order_differs(self.terms.ids, message["ids"]):
-            node.send({"c": "order", "ids": self.terms.ids})
+    def _on_ids(self, node: Node, message: messages.Ids) -> None:
+        if compare.only_order_differs(self.terms.ids, list(message.ids)):
+            node.send(messages.Order(self.terms.ids))
         else:
             node.hopeless = True
-            self._give_up(node, compare.first_difference(self.terms.ids, message["ids"]))
+            self._give_up(node, compare.first_difference(self.terms.ids, list(message.ids)))
 
-    def _on_ready(self, node: Node, _message: Message) -> None:
+    def _on_ready(self, node: Node) -> None:
         """Its agent listens."""
-        now, message = self.clock(), node.offer
+        now, offer = self.clock(), node.offer
+        assert offer is not None
         node.collected = now - node.since
         node.enter("up", now)
-        devices = [{**d, "name": f"{node.name}/{d['name']}", "node": node.name} for d in message["devices"]]
+        devices = [{**d, "name": f"{node.name}/{d['name']}", "node": node.name} for d in offer.devices]
         workers = self.terms.workers_per_device
         slots = {
             d["name"]: [d["name"] if workers == 1 else f"{d['name']}.{n}" for n in range(workers)] for d in devices
         }
-        prepare = [f"{node.name}/prepare{n}" for n in range(min(self.terms.prepares, message["cpus"]))]
-        told = {name: message[name] for name in ("host", "mode", "python")}
-        times = {"waited": round(node.waited, 3), "collected": round(node.collected, 3)}
-        self._tell_of_nodes("node-up", node.name, devices=devices, slots=slots, prepare_slots=prepare, **told, **times)
+        prepare = [f"{node.name}/prepare{n}" for n in range(min(self.terms.prepares, offer.cpus))]
+        told = (offer.host, offer.mode, offer.python, round(node.waited, 3), round(node.collected, 3))
+        self._events.append(messages.NodeUp(node.name, self._outlook(), devices, slots, prepare, *told))
 
-    def _on_pong(self, node: Node, _message: Message) -> None:
-        """It was heard: that was all."""
-
-    def _on_note(self, node: Node, message: Message) -> None:
-        self._events.append({"e": "node-note", "node": node.name, "text": message["text"]})
-
-    def _on_room(self, node: Node, message: Message) -> None:
-        self._events.append({**message, "e": "node-room", "node": node.name})
-
-    def _on_notice(self, node: Node, message: Message) -> None:
+    def _on_notice(self, node: Node, message: messages.Notice) -> None:
         if node.noticed or node.state != "up":
             return
         node.noticed = True
-        why = self.engine.why_gone(node.name).why or message["why"]
-        self._tell_of_nodes("node-notice", node.name, why=why)
+        why = self.engine.why_gone(node.name).why or message.why
+        self._events.append(messages.NodeNotice(node.name, self._outlook(), why))
         # After the controller has taken back what it handed out.
         self._to_finish.append(node)
 
-    def _on_gone(self, node: Node, message: Message) -> None:
+    def _on_gone(self, node: Node, message: messages.Gone) -> None:
         """The node program's own last words about what went wrong."""
-        node.unexplained = not node.problem and not message.get("hopeless", False)
-        node.problem = node.problem or message["why"]
+        node.unexplained = not node.problem and not message.hopeless
+        node.problem = node.problem or message.why
         # What ends a collecting process would end the next one.
-        node.hopeless = node.hopeless or message.get("hopeless", False) or node.state == "collecting"
-
-    def _on_harvest(self, node: Node, _message: Message) -> None:
-        if node.listens:
-            node.enter("harvesting", self.clock())
-
-    def _on_bye(self, node: Node, _message: Message) -> None:
-        node.clean = True
+        node.hopeless = node.hopeless or message.hopeless or node.state == "collecting"
 
     # ------------------------------------------------------------------ nodes go
 
@@ -288,7 +296,7 @@ class Links:
 
     def _leave(self, node: Node, *, good: bool) -> None:
         if node.state == "up":
-            node.send({"c": "finish", "good": good})
+            node.send(messages.Finish(good))
             node.enter("leaving", self.clock())
 
     def _give_up(self, node: Node, why: str) -> None:
@@ -302,9 +310,9 @@ class Links:
             self._lost(node, self.engine.why_gone(node.name).machine, node.problem)
 
     def _lost(self, node: Node, machine: bool, why: str) -> None:
-        how = "device-lost" if machine or node.noticed else "crashed"
+        how: messages.How = "device-lost" if machine or node.noticed else "crashed"
         node.losses += 1
-        self._tell_of_nodes("node-lost", node.name, why=why, how=how)
+        self._events.append(messages.NodeLost(node.name, self._outlook(), why, how))
 
     def _ended(self, node: Node) -> None:
         """The stream from its launch command is at its end; the command itself ends about now."""
@@ -340,7 +348,7 @@ class Links:
         node.enter("over", self.clock())
         if node.clean or self.finishing:
             if node.noticed and not self.finishing:
-                self._tell_of_nodes("node-out", node.name, why=gone.why or "it was taken away", log="")
+                self._out(node.name, gone.why or "it was taken away")
             return
         if not node.collected:
             node.losses += 1
@@ -348,7 +356,7 @@ class Links:
             self._start(node)
             return
         times = f"lost {node.losses} times, at last: " if node.losses > 1 else ""
-        self._tell_of_nodes("node-out", node.name, why=f"{times}{why}", log=log)
+        self._out(node.name, f"{times}{why}", log)
 
     def _close(self, node: Node) -> None:
         if node.launch is not None:
@@ -372,7 +380,7 @@ class Links:
             self._give_up(node, broken)
         elif node.state != "waiting" and self.terms.silence and now - node.asked > self.terms.silence / 4:
             node.asked = now
-            node.send({"c": "ping"})
+            node.send(messages.Ping())
 
     def _cannot_be_ended(self, node: Node, now: float) -> bool:
         """An unkillable step: whoever waited for it, with items that wait for this node, would wait for ever."""
@@ -408,11 +416,11 @@ class Links:
         self._asked_engine = now
         what = self.engine.pending()
         if what:
-            self._events.append({"e": "engine-waits", "engine": self.engine.name, "what": what})
+            self._events.append(messages.EngineWaits(self.engine.name, what))
             limit = self.terms.engine_timeout
             if limit and now - self._opened > limit and not self._refused:
                 self._refused = True
-                self._tell_of_nodes("node-out", self.engine.name, why=f"no node within {limit:g} s: {what}")
+                self._out(self.engine.name, f"no node within {limit:g} s: {what}")
         for node in self.nodes.values():
             if node.state == "waiting" and (what := self.engine.why_waiting(node.name)):
                 self._tell_waiting(node.name, what)
@@ -422,11 +430,11 @@ class Links:
         left = self.engine.seconds_left()
         if left is None:
             return
-        for event, limit in (("allocation-ending", self.terms.margin), ("allocation-over", self.terms.margin / 4)):
-            if left <= limit and event not in self._warned:
-                self._warned.add(event)
-                why = f"the allocation's time limit is near ({left:.0f} s left)"
-                self._events.append({"e": event, "why": why})
+        stages = ((messages.AllocationEnding, self.terms.margin), (messages.AllocationOver, self.terms.margin / 4))
+        for kind, limit in stages:
+            if left <= limit and kind not in self._warned:
+                self._warned.add(kind)
+                self._events.append(kind(f"the allocation's time limit is near ({left:.0f} s left)"))
 
 
 def _last_line(text: str) -> str:

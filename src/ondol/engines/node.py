@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from ondol.engines.launch import Launch
 from ondol.fleet import lines
+from ondol.fleet.messages import Collected, ToNode
 from ondol.fleet.starts import FORMAT
-from ondol.fleet.wire import Message
 
 
 @dataclass
@@ -50,9 +51,9 @@ class Node:
     #: Agents that were lost here.
     losses: int = 0
     #: What it has, as it said when it had collected.
-    offer: Message = field(default_factory=dict)
+    offer: Collected | None = None
 
-    def begin(self, launch: Launch, token: str, instructions: Message, now: float) -> None:
+    def begin(self, launch: Launch, token: str, instructions: dict[str, Any], now: float) -> None:
         self.launch, self.token = launch, token
         self.decoder = lines.LineDecoder(token)
         self.state, self.since, self.heard, self.asked = "waiting", now, now, now
@@ -65,7 +66,7 @@ class Node:
     def enter(self, state: str, now: float) -> None:
         self.state, self.since, self.progress = state, now, now
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToNode) -> None:
         if self.launch is not None:
             self.launch.send(lines.encode(self.token, message))
 

@@ -21,7 +21,6 @@ DEVICE_FAULTS: dict[str, tuple[str, ...]] = {
         r"HSA_STATUS_ERROR_(EXCEPTION|OUT_OF_REGISTERS)",
     ),
     "ascend": (r"\b(?:error code|ret|code)\D{0,12}(207001|507000|507015|507018|507046|507899)\b",),
-    "any": (r"RuntimeOpenFailed: ",),
     "xpu": (r"UR_RESULT_ERROR_DEVICE_LOST", r"PI_ERROR_DEVICE_LOST", r"ZE_RESULT_ERROR_DEVICE_LOST"),
 }
 

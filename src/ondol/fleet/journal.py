@@ -2,23 +2,213 @@
 it.
 
 Each line is one `write` to a file opened for appending, so a SIGKILL at any point leaves whole lines and at most one
-torn one at the end, which reading skips.
+torn one at the end, which reading skips. The events are a closed set of types; a line holds the name of its type, the
+time, and the fields that differ from their defaults. Items are named by their index in `Planned`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 from ondol.errors import UsageError
 
 FORMAT = 1
-Event = dict[str, Any]
+
+
+class Run(NamedTuple):
+    """What is run, by whom, on what."""
+
+    format: int = FORMAT
+    arguments: Sequence[str] = ()
+    root: str = ""
+    devices: Sequence[dict[str, Any]] = ()
+    found: str = ""
+    mode: str = ""
+    python: str = ""
+    pytest: str = ""
+
+
+class Start(NamedTuple):
+    """An attempt begins."""
+
+    item: int
+    attempt: int
+    slot: str
+    worker: str
+    device: str
+    warm: bool
+
+
+class End(NamedTuple):
+    """An attempt has ended."""
+
+    item: int
+    attempt: int
+    outcome: str
+    cause: str
+    reason: str
+    seconds: float
+    phases: Sequence[dict[str, Any]] = ()
+    #: Of a bad one: its failure, its stacks, its output.
+    text: str = ""
+    dump: str = ""
+    output: dict[str, str] = {}
+    dirt: Sequence[Sequence[str]] = ()
+
+
+class NodeUp(NamedTuple):
+    """A node has collected what the controller collected."""
+
+    node: str
+    devices: Sequence[str]
+    host: str
+    waited: float
+    collected: float
+    mode: str
+    python: str
+
+
+class WorkerEnded(NamedTuple):
+    """A worker is gone."""
+
+    slot: str
+    worker: str
+    why: str
+    abnormal: bool
+    ran: int
+    late: str = ""
+
+
+class Collecting(NamedTuple):
+    node: str
+
+
+#: A file ended or hung the process that collected it.
+class CollectionFault(NamedTuple):
+    file: str
+    why: str
+
+
+class Planned(NamedTuple):
+    items: Sequence[str]
+
+
+class Worker(NamedTuple):
+    slot: str
+    worker: str
+    pid: int
+
+
+#: A later verdict of the same item replaces the earlier one and is always worse.
+class Verdict(NamedTuple):
+    item: int
+    verdict: str
+    flaky: bool
+    why: str
+
+
+#: A wider fixture's finaliser failed after its last item had its verdict.
+class Late(NamedTuple):
+    item: int
+    text: str
+
+
+class Healed(NamedTuple):
+    item: int
+    what: str
+
+
+class Probe(NamedTuple):
+    device: str
+    fault: str | None
+
+
+#: A device is set aside; `items` are the witnesses.
+class Quarantine(NamedTuple):
+    device: str
+    why: str
+    items: Sequence[int]
+
+
+class StartFailed(NamedTuple):
+    slot: str
+    worker: str
+    why: str
+
+
+class AgentDied(NamedTuple):
+    why: str
+
+
+class EngineWaits(NamedTuple):
+    engine: str
+    what: str
+
+
+class NodeWaits(NamedTuple):
+    node: str
+    what: str
+
+
+class NodeLost(NamedTuple):
+    node: str
+    why: str
+    how: str
+
+
+class NodeOut(NamedTuple):
+    node: str
+    why: str
+    log: str
+
+
+class NodeNotice(NamedTuple):
+    node: str
+    why: str
+
+
+class NodeNote(NamedTuple):
+    node: str
+    text: str
+
+
+class Room(NamedTuple):
+    node: str
+    status: int
+    room: dict[str, Any]
+
+
+class AllocationOver(NamedTuple):
+    why: str
+
+
+#: The controller's last line.
+class Over(NamedTuple):
+    status: int
+    counts: dict[str, int]
+
+
+OfNodes = EngineWaits | NodeWaits | NodeUp | NodeLost | NodeOut | NodeNotice | NodeNote | Room | AllocationOver
+OfItems = Start | End | Verdict | Late | Healed
+OfMachines = Worker | WorkerEnded | StartFailed | AgentDied | Probe | Quarantine
+Event = Collecting | CollectionFault | Run | Planned | OfItems | OfMachines | OfNodes | Over
+
+_TAGS: dict[Any, str] = {kind: re.sub(r"\B([A-Z])", r"-\1", kind.__name__).lower() for kind in get_args(Event)}
+_KINDS = {tag: kind for kind, tag in _TAGS.items()}
+
+
+def as_line(event: Event) -> dict[str, Any]:
+    """The event as the journal and the JSON report have it."""
+    defaults = event._field_defaults
+    told = {name: value for name, value in event._asdict().items() if value != defaults.get(name, _TAGS)}
+    return {"e": _TAGS[type(event)], **told}
 
 
 class Journal:
@@ -38,7 +228,7 @@ class Journal:
         if os.getpid() != self._owner:
             return  # a fork of the controller: the journal is not its business
         now = round(time.time(), 4)
-        lines = b"".join(json.dumps({"t": now, **e}, default=repr).encode() + b"\n" for e in events)
+        lines = b"".join(json.dumps({"t": now, **as_line(e)}, default=repr).encode() + b"\n" for e in events)
         view = memoryview(lines)
         while view:
             view = view[os.write(self._fd, view) :]
@@ -69,8 +259,8 @@ def _open(path: Path) -> int:
     return fd
 
 
-def read(path: Path) -> Iterator[Event]:
-    """Every whole event; a torn last line is what a kill leaves, not an error."""
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole line; a torn last line is what a kill leaves, not an error."""
     with open(path, "rb") as file:
         for line in file:
             try:
@@ -79,3 +269,15 @@ def read(path: Path) -> Iterator[Event]:
                 continue
             if isinstance(event, dict) and "e" in event:
                 yield event
+
+
+def events(path: Path) -> Iterator[tuple[float, Event]]:
+    """Every event with its time; what another version wrote and this one does not know is passed over."""
+    for line in read(path):
+        kind = _KINDS.get(line["e"])
+        if kind is None:
+            continue
+        try:
+            yield float(line.get("t", 0.0)), kind(**{k: v for k, v in line.items() if k in kind._fields})
+        except TypeError:
+            continue

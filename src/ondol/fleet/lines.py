@@ -11,11 +11,11 @@ import json
 import zlib
 from collections.abc import Iterator
 
-from ondol.fleet.wire import Message
+from ondol.fleet.messages import Message, pack, unpack
 
 
 def encode(token: str, message: Message) -> bytes:
-    body = json.dumps(message, default=repr, separators=(",", ":"))
+    body = json.dumps(pack(message), default=repr, separators=(",", ":"))
     return f"{token} {zlib.crc32(body.encode()):08x} {body}\n".encode()
 
 
@@ -45,7 +45,8 @@ class LineDecoder:
             self.garbage += start
             checksum, _, body = line[start + len(self._token) :].rstrip(b"\r").partition(b" ")
             if checksum == f"{zlib.crc32(body):08x}".encode():
-                message: Message = json.loads(body)
-                return message
+                message = unpack(json.loads(body))
+                if message is not None:
+                    return message
         self.garbage += len(line) + 1
         return None

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondol.fleet.causes import is_device_fault
+from ondol.fleet.messages import Ended, How, Report
 from ondol.fleet.verdict import Attempt, Cause, Verdict
-
-Report = dict[str, Any]
 
 
 @dataclass
@@ -25,9 +24,13 @@ class Gathered:
     started: float = 0.0
     reports: list[Report] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
-    ending: dict[str, Any] = field(default_factory=dict)
+    ending: Ended | None = None
     #: Text of the failure, for the journal and for people.
     text: str = ""
+
+    def cut_off(self, how: How, reason: str) -> Ended:
+        """As its agent would have said it, had there been one left to say it."""
+        return Ended(self.slot, self.worker, self.item, self.number, how, reason, self.warm)
 
     @property
     def seconds(self) -> float:
@@ -36,8 +39,8 @@ class Gathered:
     @property
     def phase(self) -> str:
         """The phase that was under way when the worker died."""
-        if self.ending.get("phase"):
-            return str(self.ending["phase"])
+        if self.ending is not None and self.ending.phase:
+            return self.ending.phase
         seen = {r.get("when") for r in self.reports}
         setup_failed = any(r.get("when") == "setup" and r.get("outcome") != "passed" for r in self.reports)
         if "call" in seen or setup_failed:
@@ -68,7 +71,7 @@ def of_reports(reports: Sequence[Report]) -> Verdict:
     return outcomes.get("call", outcomes.get("setup", Verdict.ERROR))
 
 
-_BY_ENDING = {
+_BY_ENDING: dict[How, tuple[Verdict, Cause]] = {
     "crashed": (Verdict.CRASHED, Cause.CRASHED),
     "timeout": (Verdict.TIMEOUT, Cause.TIMEOUT),
     "device-lost": (Verdict.DEVICE_LOST, Cause.DEVICE),
@@ -90,21 +93,21 @@ def attempt_of(
 
 def _judge_ending(gathered: Gathered, dirt_fails: bool) -> tuple[Verdict, Cause, str]:
     ending = gathered.ending
-    how = ending["how"]
-    if how in _BY_ENDING:
-        reason = ending.get("reason") or ("interrupted while it ran" if how == "interrupted" else how)
-        return *_BY_ENDING[how], reason
+    assert ending is not None
+    if ending.how in _BY_ENDING:
+        reason = ending.reason or ("interrupted while it ran" if ending.how == "interrupted" else ending.how)
+        return *_BY_ENDING[ending.how], reason
     verdict = of_reports(gathered.reports)
-    if ending.get("escaped"):
-        return Verdict.ERROR, Cause.FAILED, f"escaped pytest: {ending['escaped']}"
-    if ending.get("poison"):
+    if ending.escaped:
+        return Verdict.ERROR, Cause.FAILED, f"escaped pytest: {ending.escaped}"
+    if ending.poison:
         # Also when it passed: its kernel failed after the item had looked.
-        return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending['poison']}"
+        return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending.poison}"
     if verdict.bad:
-        cause = Cause.DEVICE if is_device_fault(gathered.text) else Cause.FAILED
+        cause = Cause.DEVICE if ending.fault or is_device_fault(gathered.text) else Cause.FAILED
         return verdict, cause, _first_line(gathered.text)
-    if dirt_fails and ending.get("dirt"):
-        kinds = ", ".join(f"{kind}: {what}" for kind, what in ending["dirt"])
+    if dirt_fails and ending.dirt:
+        kinds = ", ".join(f"{kind}: {what}" for kind, what in ending.dirt)
         return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
     return verdict, Cause.NONE, ""
 

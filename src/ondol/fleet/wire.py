@@ -1,4 +1,4 @@
-"""Messages between controller, agent and workers: one JSON object each, on a descriptor of their own.
+"""Messages between controller, agent and workers: one frame of JSON each, on a descriptor of their own.
 
 A worker shares its descriptors with whatever code the tests run, and that code may write anything to any of them. So a
 frame starts with a token that only the two ends know, and carries its length and checksums: bytes that are not a frame
@@ -14,9 +14,8 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
-Message = dict[str, Any]
+from ondol.fleet.messages import Message, pack, unpack
 
 TOKEN_BYTES = 16
 _LENGTH = struct.Struct("<I")
@@ -29,7 +28,7 @@ HIGH_FD = 700
 
 
 def encode(token: bytes, message: Message) -> bytes:
-    body = json.dumps(message, default=repr, separators=(",", ":")).encode()
+    body = json.dumps(pack(message), default=repr, separators=(",", ":")).encode()
     return token + _HEAD.pack(len(body), _checksum(_LENGTH.pack(len(body))), _checksum(body)) + body
 
 
@@ -67,8 +66,11 @@ class Decoder:
             if _checksum(body) != checksum:
                 self._skip(1)
                 continue
+            message = unpack(json.loads(body))
+            if message is None:
+                self._skip(head + length)
+                continue
             del self._buffer[: head + length]
-            message = json.loads(body)
             yield message
 
     def _skip(self, count: int) -> None:

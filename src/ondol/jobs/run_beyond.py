@@ -12,6 +12,7 @@ from ondol.engines import choose
 from ondol.engines.api import Engine
 from ondol.engines.links import Links, Terms
 from ondol.fleet.controller.plan import Plan
+from ondol.fleet.messages import Go
 from ondol.fleet.starts import Limits
 
 #: Variables that decide what pytest collects; the engine or the user's template carries the others.
@@ -43,10 +44,7 @@ def start_links(
     terms = Terms(
         ids=[item.nodeid for item in plan.items],
         instructions=instructions(config, wish, settings),
-        go={
-            "limits": asdict(limits),
-            "rules": {"hygiene": option("ondol_hygiene"), "recycle_after": option("ondol_recycle_after")},
-        },
+        go=Go(asdict(limits), {"hygiene": option("ondol_hygiene"), "recycle_after": option("ondol_recycle_after")}),
         workers_per_device=option("ondol_workers_per_device"),
         prepares=len(plan.prepares),
         engine_timeout=option("ondol_engine_timeout"),

@@ -22,7 +22,7 @@ from typing import Any
 
 from ondol import __version__
 from ondol.errors import OndolError
-from ondol.fleet import lines, wire
+from ondol.fleet import lines, messages, wire
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
@@ -70,17 +70,17 @@ class _Program:
         self._started = False
         self._problem = ""
 
-    def tell(self, message: wire.Message) -> None:
+    def tell(self, message: messages.Message) -> None:
         self.stdio.send(lines.encode(self._token, message))
         self.stdio.flush_some()
 
     def run(self) -> int:
         proctree.become_subreaper()
-        self.tell({"e": "here", "version": __version__, "host": socket.gethostname(), "pid": os.getpid()})
+        self.tell(messages.Here(__version__, socket.gethostname(), os.getpid()))
         # What a killed run left here may still hold the devices.
         left = orphans.sweep()
         if left:
-            self.tell({"e": "note", "text": f"ended {len(left)} processes that a killed run had left here"})
+            self.tell(messages.Note(f"ended {len(left)} processes that a killed run had left here"))
         try:
             os.chdir(self.told["directory"])
             self._run_in_room()
@@ -89,13 +89,13 @@ class _Program:
         if not self._started and not self._problem:
             self.fail("it was interrupted before pytest was started")
         if not self._problem:
-            self.tell({"e": "bye"})
+            self.tell(messages.Bye())
         self.stdio.flush(PATIENCE)
         return 1 if self._problem else 0
 
     def fail(self, why: str, *, hopeless: bool = False) -> None:
         self._problem = why
-        self.tell({"e": "gone", "why": why, "hopeless": hopeless})
+        self.tell(messages.Gone(why, hopeless))
 
     def _run_in_room(self) -> None:
         environment = {**os.environ, **self.told["environment"], orphans.VARIABLE: orphans.tag(process.myself())}
@@ -106,7 +106,7 @@ class _Program:
         job = Job(["pytest"], settings, environment, _no_progress, self._pytest, event)
         status = job.run()
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
-        self.tell({"e": "room", "status": status, "room": job.report.as_dict(), "lines": said})
+        self.tell(messages.Room(status, job.report.as_dict(), said))
 
     # ------------------------------------------------------------------ pytest, which becomes the agent
 
@@ -133,7 +133,7 @@ class _Program:
         finally:
             end_leftovers()
             shutil.rmtree(tmpdir, ignore_errors=True)
-            self.tell({"e": "harvest"})
+            self.tell(messages.Harvest())
 
 
 class _Carrier:
@@ -195,23 +195,23 @@ class _Carrier:
 
     def _pass_on(self, data: bytes) -> None:
         for message in self._program.decoder.feed(data):
-            if message.get("c") == "ping":
-                self._program.tell({"e": "pong"})
+            if isinstance(message, messages.Ping):
+                self._program.tell(messages.Pong())
                 continue
-            if message.get("c") == "heal":
-                what = ItemCaches(self._environment).heal(message["text"])
-                self._program.tell({"e": "healed", "item": message["item"], "what": what})
+            if isinstance(message, messages.Heal):
+                what = ItemCaches(self._environment).heal(message.text)
+                self._program.tell(messages.Healed(message.item, what))
                 continue
-            if message.get("c") == "finish":
-                self._good = message.get("good", False)
+            if isinstance(message, messages.Finish):
+                self._good = message.good
             try:
                 self._channel.send(message)
             except OSError:
                 return  # it is dead; its pidfd says so
 
     def _from_agent(self) -> None:
-        messages, open_ = self._channel.receive_all()
-        for message in messages:
+        found, open_ = self._channel.receive_all()
+        for message in found:
             self._program.tell(message)
         if not open_ and proctree.alive(self._pid):
             # It closed its end and lives on, or is about to die: either way there is nothing more to hear.
@@ -222,7 +222,7 @@ class _Carrier:
         self._interrupts.acknowledge()
         self._told_interrupts = self._interrupts.count
         name = signal.Signals(self._interrupts.signal).name
-        self._program.tell({"e": "notice", "why": f"{name} was sent to the node program"})
+        self._program.tell(messages.Notice(f"{name} was sent to the node program"))
 
     def _look_at_the_clock(self) -> None:
         now = time.monotonic()

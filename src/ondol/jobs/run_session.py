@@ -211,7 +211,7 @@ def run_session(
                     plan.items, fleet, scheduler, links.start, record, show, settings, interrupts, plan.prepares
                 )
                 for one in impossible:
-                    controller.refuse(one.work, Final(Verdict.ERROR, why=one.why))
+                    controller.settle(one.work, Final(Verdict.ERROR, why=one.why))
                 controller.run()
             finally:
                 live.close()  # whatever ends the run, the log stands complete on the terminal
@@ -241,18 +241,16 @@ def _scheduler(
 
 def _record_plan(record: journal.Journal, config: pytest.Config, fleet: Fleet, plan: Plan, mode: str) -> None:
     record.write(
-        {
-            "e": "run",
-            "format": journal.FORMAT,
-            "arguments": [str(a) for a in config.invocation_params.args],
-            "root": str(config.rootpath),
-            "devices": [{"name": d.name, "kind": d.kind, "visible": d.visible} for d in fleet.devices],
-            "found": fleet.how,
-            "mode": mode,
-            "python": sys.version.split()[0],
-            "pytest": pytest.__version__,
-        },
-        {"e": "planned", "items": [item.nodeid for item in plan.items]},
+        journal.Run(
+            arguments=[str(a) for a in config.invocation_params.args],
+            root=str(config.rootpath),
+            devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in fleet.devices],
+            found=fleet.how,
+            mode=mode,
+            python=sys.version.split()[0],
+            pytest=pytest.__version__,
+        ),
+        journal.Planned([item.nodeid for item in plan.items]),
     )
 
 

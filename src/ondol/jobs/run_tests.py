@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
-from ondol.fleet.journal import Journal, read
+from ondol.fleet.journal import CollectionFault, Journal, read
+from ondol.fleet.record import load
 from ondol.fleet.starts import UnderFront
 from ondol.host import fixed_place, itself, killing, proctree
-from ondol.report import run_markdown, run_record
+from ondol.report import run_markdown
 
 Environment = dict[str, str]
 
@@ -85,12 +86,12 @@ def _culprit(journal: Path) -> str | None:
 
 def _note_fault(journal: Path, file: str, how: str) -> None:
     record = Journal(journal)
-    record.write({"e": "collection-fault", "file": file, "why": how})
+    record.write(CollectionFault(file, how))
     record.close()
 
 
 def _after_a_dead_controller(journal: Path, how: str) -> int:
-    record = run_record.load(journal)
+    record = load(journal)
     sys.stdout.write(f"\nondol: pytest itself died: {how}\n\n{run_markdown.render(record)}\njournal: {journal}\n")
     return 1 if record.bad else exitcodes.INCOMPLETE
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ondol.fleet.record import RunRecord
 from ondol.fleet.verdict import Verdict
 from ondol.report import run_markdown
-from ondol.report.run_record import RunRecord
 
 #: GitHub shows ten of each kind per step.
 SHOWN = 10
@@ -28,8 +28,8 @@ def commands(record: RunRecord) -> list[str]:
             title = escape(f"{item.verdict}: {item.nodeid}", value=True)
             found.append(f"::error file={path},title={title}::{escape(item.why or item.verdict)}")
     for quarantine in record.quarantines:
-        title = escape(f"device {quarantine['device']} set aside", value=True)
-        found.append(f"::warning title={title}::{escape(quarantine['why'])}")
+        title = escape(f"device {quarantine.device} set aside", value=True)
+        found.append(f"::warning title={title}::{escape(quarantine.why)}")
     hidden = len(found) - SHOWN
     return found[:SHOWN] + ([f"::notice::and {hidden} more; see the step summary"] if hidden > 0 else [])
 

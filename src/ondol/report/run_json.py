@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from ondol.report.run_record import RunRecord
+from ondol.fleet.journal import as_line
+from ondol.fleet.record import RunRecord
 
 
 def render(record: RunRecord) -> str:
@@ -14,10 +15,10 @@ def render(record: RunRecord) -> str:
         "complete": record.complete,
         "status": record.status,
         "counts": record.counts(),
-        "run": record.run,
-        "quarantined": [{"device": q["device"], "why": q["why"], "items": q["items"]} for q in record.quarantines],
-        "nodes": [{"event": n["e"], **{k: v for k, v in n.items() if k != "e"}} for n in record.nodes],
-        "rooms": record.rooms,
+        "run": as_line(record.run),
+        "quarantined": [q._asdict() for q in record.quarantines],
+        "nodes": [{"event": as_line(n)["e"], **n._asdict()} for n in record.nodes],
+        "rooms": [{"node": r.node, "status": r.status, **r.room} for r in record.rooms],
         "items": [dataclasses.asdict(item) for item in record.items],
     }
     return json.dumps(document, indent=1, default=str)

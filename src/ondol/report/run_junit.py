@@ -8,8 +8,9 @@ import re
 import time
 from xml.etree import ElementTree
 
+from ondol.fleet.journal import NodeOut
+from ondol.fleet.record import AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
-from ondol.report.run_record import AttemptRecord, ItemRecord, RunRecord
 
 #: XML 1.0 cannot hold these at all, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,18 +39,18 @@ def render(record: RunRecord) -> str:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.first))
     suite = ElementTree.SubElement(root, "testsuite", {"name": "ondol", "timestamp": stamp, **totals})
     properties = ElementTree.SubElement(suite, "properties")
-    _property(properties, "mode", str(record.run.get("mode", "")))
+    _property(properties, "mode", record.run.mode)
     _property(properties, "complete", "true" if record.complete else "false")
     for quarantine in record.quarantines:
-        _property(properties, f"quarantine.{quarantine['device']}", quarantine["why"])
-    for node in (node for node in record.nodes if node["e"] == "node-out"):
-        _property(properties, f"node.{node['node']}", node["why"])
+        _property(properties, f"quarantine.{quarantine.device}", quarantine.why)
+    for node in (node for node in record.nodes if isinstance(node, NodeOut)):
+        _property(properties, f"node.{node.node}", node.why)
     for item in record.items:
         _case(suite, item)
     for fatal in record.fatal:
-        name = {"classname": "", "name": clean(fatal["file"]), "file": clean(fatal["file"]), "time": "0"}
+        name = {"classname": "", "name": clean(fatal.file), "file": clean(fatal.file), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", name)
-        ElementTree.SubElement(case, "error", {"type": "collection", "message": clean(fatal["why"])})
+        ElementTree.SubElement(case, "error", {"type": "collection", "message": clean(fatal.why)})
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ondol.report.run_record import ItemRecord, RunRecord
+from ondol.fleet.journal import NodeLost, NodeNotice, NodeOut, NodeUp
+from ondol.fleet.record import ItemRecord, RunRecord
+from ondol.fleet.verdict import Verdict
 
 SHOWN = 50
-_NODES = {"node-lost": "was lost", "node-notice": "was taken away", "node-out": "was left out"}
-_BAD = ("failed", "error", "crashed", "timeout", "device-lost")
+_NODES: dict[type, str] = {NodeLost: "was lost", NodeNotice: "was taken away", NodeOut: "was left out"}
 
 
 def render(record: RunRecord) -> str:
@@ -16,13 +17,13 @@ def render(record: RunRecord) -> str:
     if not record.complete:
         lines += ["**The run was cut off**; this is what its journal knew.", ""]
     for node in record.nodes:
-        if node["e"] in _NODES:
-            lines.append(f"- node `{node['node']}` {_NODES[node['e']]}: {_one_line(node['why'])}")
+        if not isinstance(node, NodeUp):
+            lines.append(f"- node `{node.node}` {_NODES[type(node)]}: {_one_line(node.why)}")
     for quarantine in record.quarantines:
-        lines.append(f"- device `{quarantine['device']}` was set aside: {_one_line(quarantine['why'])}")
+        lines.append(f"- device `{quarantine.device}` was set aside: {_one_line(quarantine.why)}")
     for fatal in record.fatal:
-        lines.append(f"- `{fatal['file']}` ended the process that collected it: {_one_line(fatal['why'])}")
-    bad = [item for item in record.items if item.verdict in _BAD]
+        lines.append(f"- `{fatal.file}` ended the process that collected it: {_one_line(fatal.why)}")
+    bad = [item for item in record.items if (verdict := Verdict(item.verdict)).bad or verdict is Verdict.DEVICE_LOST]
     if bad:
         lines += ["", "| item | verdict | attempts | device | why |", "|---|---|---|---|---|"]
         lines += [_row(item) for item in bad[:SHOWN]]

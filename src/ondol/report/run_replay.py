@@ -109,7 +109,9 @@ class PytestShow:
 
     def _earlier(self, node: pytest.Item, attempt: Gathered, number: int) -> pytest.TestReport:
         """An attempt that was not the last: visible, and counted as what it is."""
-        what = attempt.ending.get("reason") or attempt.text.splitlines()[:1] or attempt.ending.get("how")
+        ending = attempt.ending
+        assert ending is not None
+        what = ending.reason or attempt.text.splitlines()[:1] or ending.how
         report = _made(node, "call", f"attempt {number} on {attempt.device or 'cpu'}: {what}", attempt.seconds)
         report.outcome = "rerun"  # type: ignore[assignment]
         return report
@@ -117,21 +119,22 @@ class PytestShow:
     def _reports(self, node: pytest.Item, attempts: list[Gathered], final: Final) -> list[pytest.TestReport]:
         if not attempts:
             return _completed(node, [_made(node, "setup", final.why, 0.0)])
-        last = attempts[-1]
+        last, ending = attempts[-1], attempts[-1].ending
+        assert ending is not None
         # A cache's fault is told by the item's own failure, under another name.
         told = (of_reports(last.reports) is final.verdict) or final.verdict is Verdict.CACHE_FAULT
         as_reported = bool(last.reports) and told
         found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
-        if as_reported and last.ending.get("how") == "done":
+        if as_reported and ending.how == "done":
             return found
-        phase = last.phase if last.ending.get("how") != "done" else "teardown"
+        phase = last.phase if ending.how != "done" else "teardown"
         kept = [report for report in found if report.when != phase or report.failed]
-        text = last.text if not last.reports and last.text else (final.why or last.ending.get("reason", ""))
+        text = last.text if not last.reports and last.text else (final.why or ending.reason)
         made = _made(node, phase, f"{final.verdict.value}: {text}", 0.0)
-        for name, output in (last.ending.get("output") or {}).items():
+        for name, output in ending.output.items():
             made.sections.append((f"Captured {name} until then", output))
-        if last.ending.get("dump"):
-            made.sections.append(("Stacks", last.ending["dump"]))
+        if ending.dump:
+            made.sections.append(("Stacks", ending.dump))
         return _completed(node, [*kept, made])
 
 

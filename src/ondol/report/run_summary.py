@@ -26,7 +26,7 @@ def lines(run: Run) -> list[str]:
     controller = run.controller
     found = [f"workers: {sum(controller.workers.values())}, {run.mode}"]
     for node, room in sorted(controller.nodes.rooms.items()):
-        found += [f"{node}: {line.removeprefix('ondol: ')}" for line in room["lines"]]
+        found += [f"{node}: {line.removeprefix('ondol: ')}" for line in room.lines]
     found += [f"set aside: {device}: {why}" for device, why in controller.ledger.quarantined.items()]
     found += _some("flaky", [(n, f.why) for n, f in sorted(controller.finals.items()) if f.flaky], controller)
     found += _left_behind(controller)

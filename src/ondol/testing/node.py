@@ -15,7 +15,7 @@ import pytest
 
 from ondol.engines.compare import digest
 from ondol.errors import OndolError
-from ondol.fleet import clean, pytest_inside, wire
+from ondol.fleet import clean, messages, pytest_inside, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
@@ -35,7 +35,7 @@ class Station:
         self.channel = wire.Channel(socket.socket(fileno=high), bytes.fromhex(start.token))
         proctree.die_with_parent(start.parent, signal.SIGTERM)
 
-    def tell(self, message: wire.Message) -> None:
+    def tell(self, message: messages.FromNode) -> None:
         try:
             self.channel.send(message)
         except OSError:
@@ -43,7 +43,7 @@ class Station:
 
     def fail(self, error: OndolError) -> None:
         """Said before pytest says it in its own way, which nobody may be able to read."""
-        self.tell({"e": "gone", "why": str(error), "hopeless": True})
+        self.tell(messages.Gone(str(error), True))
 
 
 def adopt() -> Station | None:
@@ -69,7 +69,7 @@ class NodePlugin:
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         if isinstance(collector, pytest.File):
-            self._station.tell({"e": "collecting", "file": collector.nodeid})
+            self._station.tell(messages.Collecting(collector.nodeid))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -91,38 +91,37 @@ class NodePlugin:
 
     # ------------------------------------------------------------------ agreeing
 
-    def _agree(self, session: pytest.Session) -> wire.Message | None:
+    def _agree(self, session: pytest.Session) -> messages.Go | None:
         """Until the controller says go; None when it does not want us."""
         self._say_what_was_collected(session)
         while True:
             message = self._station.channel.receive()
-            if message is None or message["c"] in {"finish", "kill"}:
+            if message is None or isinstance(message, messages.Finish | messages.Kill):
                 return None
-            if message["c"] == "list":
-                self._station.tell({"e": "ids", "ids": [item.nodeid for item in session.items]})
-            elif message["c"] == "order":
+            if isinstance(message, messages.ListIds):
+                self._station.tell(messages.Ids([item.nodeid for item in session.items]))
+            elif isinstance(message, messages.Order):
                 known = {item.nodeid: item for item in session.items}
-                session.items[:] = [known[nodeid] for nodeid in message["ids"]]
+                session.items[:] = [known[nodeid] for nodeid in message.ids]
                 self._say_what_was_collected(session)
-            elif message["c"] == "go":
+            elif isinstance(message, messages.Go):
                 # Not before this is anything sent that an agent must read: it would be lost in our own buffer.
-                self._station.tell({"e": "ready"})
+                self._station.tell(messages.Ready())
                 return message
 
     def _say_what_was_collected(self, session: pytest.Session) -> None:
         devices = [asdict(device) for device in self._fleet.devices]
         forgiven = session.config.option.continue_on_collection_errors
         self._station.tell(
-            {
-                "e": "collected",
-                "host": os.uname().nodename,
-                "digest": digest([item.nodeid for item in session.items]),
-                "errors": [] if forgiven else self._errors,
-                "devices": devices,
-                "cpus": len(os.sched_getaffinity(0)),
-                "mode": self._why_not_fork() or "forked",
-                "python": sys.version.split()[0],
-            }
+            messages.Collected(
+                digest=digest([item.nodeid for item in session.items]),
+                errors=[] if forgiven else self._errors,
+                devices=devices,
+                cpus=len(os.sched_getaffinity(0)),
+                host=os.uname().nodename,
+                mode=self._why_not_fork() or "forked",
+                python=sys.version.split()[0],
+            )
         )
 
     def _why_not_fork(self) -> str | None:
@@ -132,10 +131,10 @@ class NodePlugin:
 
     # ------------------------------------------------------------------ becoming the agent
 
-    def _become_agent(self, session: pytest.Session, go: wire.Message) -> None:
+    def _become_agent(self, session: pytest.Session, go: messages.Go) -> None:
         tmpdir, links = self._station.start.tmpdir, room.links(os.environ)
-        rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go["rules"])
-        limits = Limits(**go["limits"])
+        rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go.rules)
+        limits = Limits(**go.limits)
         if self._why_not_fork():
             self._replace_this_process(session, limits, rules)
         base: Path | None = pytest_inside.base_temp(session.config)

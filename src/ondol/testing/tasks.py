@@ -87,6 +87,8 @@ class _TaskItem(pytest.Item):
     ondol_prepare: Callable[[], Any] | None = None
     ondol_prepared: Any = None
     ondol_runtime = ""
+    #: Told to whoever judges the device.
+    ondol_open_failed = False
 
     def __init__(self, *, entry: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -184,6 +186,7 @@ class RuntimeItem(_TaskItem):
             try:
                 runtime.open(self.device())
             except Exception as error:
+                self.ondol_open_failed = True
                 raise RuntimeOpenFailed(f"RuntimeOpenFailed: {self.ondol_runtime} on {self.device().names}: {error}")
         return runtime
 

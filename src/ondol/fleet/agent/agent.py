@@ -13,18 +13,17 @@ import selectors
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from ondol.fleet import wire
+from ondol.fleet import messages, wire
 from ondol.fleet.agent.keeper import Keeper
 from ondol.fleet.agent.launch import Launcher
 from ondol.fleet.agent.probe import Probe
+from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message, RunItem, never
 from ondol.fleet.starts import Limits, Place, Rules
-from ondol.fleet.wire import Message
 from ondol.host import killing, proctree
 
 
@@ -37,7 +36,7 @@ class Berth:
     devices: list[dict[str, Any]]
     worker: Keeper | None = None
     standby: Keeper | None = None
-    queue: deque[Message] = field(default_factory=deque)
+    queue: deque[RunItem] = field(default_factory=deque)
     generation: int = 0
     retiring: bool = False
     lost: bool = False
@@ -92,12 +91,12 @@ class Agent:
         for keeper in self._keepers():
             broken = keeper.overdue(now)
             if broken:
-                kind = "crashed" if keeper.phase == "deaf" else "timeout"
+                kind: messages.How = "crashed" if keeper.phase == "deaf" else "timeout"
                 keeper.start_ladder(kind, broken, now, dump=keeper.phase != "deaf")
             keeper.climb(now, lambda what, k=keeper: self._unreapable(k, what))  # type: ignore[misc]
         for probe in [p for p in self.probes if p.over(now)]:
             self.probes.remove(probe)
-            self.tell({"e": "probe", "device": probe.device, "fault": probe.fault()})
+            self.tell(messages.Probed(probe.device, probe.fault()))
         self._flush()
 
     def _patience(self, now: float) -> float | None:
@@ -137,23 +136,39 @@ class Agent:
             self._flush()
         if not events & selectors.EVENT_READ:
             return
-        messages, open_ = self.control.receive_all()
-        commands: dict[str, Callable[[Message], None]] = {
-            "run": self._cmd_run,
-            "revoke": self._cmd_revoke,
-            "retire": self._cmd_retire,
-            "interrupt": self._cmd_interrupt,
-            "finish": self._cmd_finish,
-            "kill": self._cmd_kill,
-            "probe": self._cmd_probe,
-            "lose": self._cmd_lose,
-            "resume": self._cmd_resume,
-        }
-        for message in messages:
-            commands[message["c"]](message)
+        found, open_ = self.control.receive_all()
+        for command in found:
+            if isinstance(command, Command):
+                self._obey(command)
         if not open_:
             self._end_everything()
             os._exit(1)
+
+    def _obey(self, command: Command) -> None:  # noqa: C901 - one line per command
+        match command:
+            case RunItem():
+                self._run(command)
+            case messages.Revoke():
+                self._revoke(self.berths[command.slot])
+            case messages.Retire():
+                self._retire(command.slot)
+            case messages.Resume():
+                self._resume(self.berths[command.slot])
+            case messages.Lose():
+                self._lose(command)
+            case messages.Probe():
+                self.probes.append(Probe.start(command, time.monotonic()))
+            case messages.Interrupt():
+                self._interrupt()
+            case messages.Finish():
+                self._finish()
+            case messages.Kill():
+                self.leaving = True
+                self._end_everything()
+            case messages.Ping():
+                self.tell(messages.Pong())
+            case _:
+                never(command)
 
     def _on_term(self, *_: object) -> None:
         if self.rules.term_is_notice:
@@ -162,24 +177,22 @@ class Agent:
         self._end_everything()
         os._exit(1)
 
-    def _cmd_run(self, message: Message) -> None:
-        name = message["slot"]
-        berth = self.berths.get(name)
+    def _run(self, message: RunItem) -> None:
+        berth = self.berths.get(message.slot)
         if berth is None:
-            berth = self.berths[name] = Berth(name, message["env"], message["devices"])
+            berth = self.berths[message.slot] = Berth(message.slot, message.env, list(message.devices))
         berth.queue.append(message)
         self._pump(berth)
 
-    def _cmd_revoke(self, message: Message) -> None:
-        berth = self.berths[message["slot"]]
-        taken = [m["item"] for m in berth.queue]
+    def _revoke(self, berth: Berth) -> None:
+        taken = [message.item for message in berth.queue]
         berth.queue.clear()
-        self.tell({"e": "revoked", "slot": berth.name, "items": taken})
+        self.tell(messages.Revoked(berth.name, taken))
 
-    def _cmd_retire(self, message: Message) -> None:
-        berth = self.berths.get(message["slot"])
+    def _retire(self, slot: str) -> None:
+        berth = self.berths.get(slot)
         if berth is None or (berth.worker is None and berth.standby is None):
-            self.tell({"e": "retired", "slot": message["slot"]})
+            self.tell(messages.Retired(slot))
             return
         berth.retiring = True
         now = time.monotonic()
@@ -187,7 +200,7 @@ class Agent:
             if keeper is not None and keeper.state in {"idle", "starting"}:
                 keeper.end("retired", now)
 
-    def _cmd_interrupt(self, _: Message) -> None:
+    def _interrupt(self) -> None:
         """Ctrl-C: running items get KeyboardInterrupt and a moment; idle workers leave."""
         self.interrupting = True
         now = time.monotonic()
@@ -199,35 +212,27 @@ class Agent:
             elif keeper.state != "ending":
                 keeper.end("interrupted", now)
 
-    def _cmd_finish(self, _: Message) -> None:
+    def _finish(self) -> None:
         self.leaving = True
         now = time.monotonic()
         for keeper in self._keepers():
             if keeper.state in {"idle", "starting"}:
                 keeper.end("the run is over", now)
 
-    def _cmd_kill(self, _: Message) -> None:
-        self.leaving = True
-        self._end_everything()
-
-    def _cmd_probe(self, message: Message) -> None:
-        self.probes.append(Probe.start(message, time.monotonic()))
-
-    def _cmd_lose(self, message: Message) -> None:
+    def _lose(self, message: messages.Lose) -> None:
         """The device is set aside: end what runs there; what was only handed over goes back."""
-        berth = self.berths.get(message["slot"])
+        berth = self.berths.get(message.slot)
         if berth is None:
             return
         berth.lost = True
         if berth.queue:
             # It waits for a fresh process that nobody will start here any more.
-            self._cmd_revoke(message)
+            self._revoke(berth)
         for keeper in (berth.worker, berth.standby):
             if keeper is not None and keeper.ladder is None:
-                keeper.start_ladder("device-lost", message["why"], time.monotonic(), dump=False)
+                keeper.start_ladder("device-lost", message.why, time.monotonic(), dump=False)
 
-    def _cmd_resume(self, message: Message) -> None:
-        berth = self.berths[message["slot"]]
+    def _resume(self, berth: Berth) -> None:
         berth.held = False
         self._pump(berth)
 
@@ -269,29 +274,28 @@ class Agent:
         if keeper.state != "idle":
             return
         now = time.monotonic()
-        if keeper.ran and (message.get("fresh") or message.get("runtime", "") != keeper.runtime):
-            why = "a fresh process is needed" if message.get("fresh") else "another runtime is needed"
+        if keeper.ran and (message.fresh or message.runtime != keeper.runtime):
+            why = "a fresh process is needed" if message.fresh else "another runtime is needed"
             keeper.end(why, now)
             return
-        if keeper.ran and not message.get("prepare") and message["item"] != keeper.expects:
+        if keeper.ran and not message.prepare and message.item != keeper.expects:
             keeper.clear_for(message, now)
             return
         berth.queue.popleft()
-        place = {"slot": berth.name, "worker": keeper.place.name, "warm": keeper.ran > 0}
-        self.tell({"e": "started", "item": message["item"], "attempt": message["attempt"], **place})
+        self.tell(messages.Started(berth.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))
         # Before it begins: an item that kills us at once would otherwise have run without anybody knowing.
         self._flush()
         try:
             keeper.run(message, now)
         except OSError:
             pass  # it died between two items; its pidfd says so, and the attempt is its last
-        if message.get("last") and berth.queue and berth.standby is None:
+        if message.last and berth.queue and berth.standby is None:
             berth.standby = self._launch(berth)
 
     def _on_worker(self, berth: Berth, keeper: Keeper) -> None:
-        messages, open_ = keeper.read()
+        found, open_ = keeper.read()
         keeper.heard(time.monotonic())
-        for message in messages:
+        for message in found:
             self._from_worker(berth, keeper, message)
         if not open_:
             self._selector.unregister(keeper.channel.fileno())
@@ -299,54 +303,64 @@ class Agent:
                 keeper.went_deaf(time.monotonic())
 
     def _from_worker(self, berth: Berth, keeper: Keeper, message: Message) -> None:
-        kind = message["m"]
+        if not isinstance(message, FromWorker):
+            keeper.channel.decoder.garbage += 1  # a test got hold of our channel
+            return
         now = time.monotonic()
-        if kind in {"hello", "cleared"}:
-            if keeper.state in {"starting", "clearing"}:
-                keeper.state = "idle"
-                keeper.deadline = None
-            if kind == "hello":
-                self.tell({"e": "worker", "slot": berth.name, "worker": keeper.place.name, "pid": keeper.pid})
-            if self.leaving or self.interrupting or berth.retiring:
-                keeper.end("the run is over", now)
-            self._pump(berth)
-        elif kind == "reports":
-            if any(r.get("when") == "call" or r.get("outcome") != "passed" for r in message["data"]):
-                keeper.in_teardown(now)
-            self.tell({"e": "reports", **_of(message), "data": message["data"]})
-        elif kind in {"late", "warning", "broken"}:
-            self.tell({"e": kind, "worker": keeper.place.name, "slot": berth.name, **message})
-        elif kind == "left":
-            keeper.left = True
-        elif kind == "done":
-            self._done(berth, keeper, message, now)
+        match message:
+            case messages.Hello() | messages.Cleared():
+                self._hello(berth, keeper, message, now)
+            case messages.Reports():
+                if any(r.get("when") == "call" or r.get("outcome") != "passed" for r in message.data):
+                    keeper.in_teardown(now)
+                self.tell(message)
+            case messages.LateReport() | messages.Warned() | messages.Broken():
+                self.tell(message)
+            case messages.Left():
+                keeper.left = True
+            case Done():
+                self._done(berth, keeper, message, now)
+            case _:
+                never(message)
 
-    def _done(self, berth: Berth, keeper: Keeper, message: Message, now: float) -> None:
-        current, keeper.current = keeper.current or {}, None
-        keeper.last_item = current["item"]
-        warm, keeper.ran = keeper.ran > 0, message["ran"]
-        if self.interrupting and message.get("escaped") == "KeyboardInterrupt":
-            how: Message = {"how": "interrupted"}
-        else:
-            how = {"how": "done", **{k: message.get(k) for k in ("dirt", "poison", "exit", "escaped", "prepared")}}
+    def _hello(self, berth: Berth, keeper: Keeper, message: messages.Hello | messages.Cleared, now: float) -> None:
+        if keeper.state in {"starting", "clearing"}:
+            keeper.state = "idle"
+            keeper.deadline = None
+        if isinstance(message, messages.Hello):
+            self.tell(messages.WorkerUp(berth.name, keeper.place.name, keeper.pid))
+        if self.leaving or self.interrupting or berth.retiring:
+            keeper.end("the run is over", now)
+        self._pump(berth)
+
+    def _done(self, berth: Berth, keeper: Keeper, done: Done, now: float) -> None:
+        current = keeper.current
+        if current is None or (current.item, current.attempt) != (done.item, done.attempt):
+            return  # a test wrote it, or a fork of the worker
+        keeper.current, keeper.last_item = None, current.item
+        warm, keeper.ran = keeper.ran > 0, done.ran
         garbage, keeper.channel.decoder.garbage = keeper.channel.decoder.garbage, 0
-        how["reports"] = message.get("reports", [])
-        self._ended(berth, keeper, current, {**how, "warm": warm, "garbage": garbage})
+        ended = Ended(
+            berth.name, keeper.place.name, *done[:2], how="done", warm=warm, garbage=garbage, **_result_of(done)
+        )
+        if self.interrupting and done.escaped == "KeyboardInterrupt":
+            ended = ended._replace(how="interrupted", escaped="")
+        self.tell(ended)
         keeper.state = "idle"
         keeper.deadline = None
-        why = self._why_recycle(keeper, message, current)
+        why = self._why_recycle(keeper, done, current)
         if why:
             keeper.end(why, now)
         else:
             self._pump(berth)
 
-    def _why_recycle(self, keeper: Keeper, message: Message, current: Message) -> str:
-        if current.get("last"):
+    def _why_recycle(self, keeper: Keeper, done: Done, current: RunItem) -> str:
+        if current.last:
             return "it ran alone"
-        if message.get("poison"):
-            return f"device context poisoned: {message['poison']}"
-        if message.get("dirt") and self.rules.hygiene == "recycle":
-            return f"dirt: {message['dirt'][0][0]}"
+        if done.poison:
+            return f"device context poisoned: {done.poison}"
+        if done.dirt and self.rules.hygiene == "recycle":
+            return f"dirt: {done.dirt[0][0]}"
         if self.rules.recycle_after and keeper.ran >= self.rules.recycle_after:
             return f"ran {keeper.ran} items"
         berth = self.berths[keeper.place.slot]
@@ -354,15 +368,10 @@ class Agent:
             return "the run is over"
         return ""
 
-    def _ended(self, berth: Berth, keeper: Keeper, current: Message, how: Message) -> None:
-        place = {"slot": berth.name, "worker": keeper.place.name}
-        self.tell({"e": "ended", "item": current["item"], "attempt": current["attempt"], **place, **how})
-
     # ------------------------------------------------------------------ deaths
 
     def _on_death(self, berth: Berth, keeper: Keeper) -> None:
-        messages, _ = keeper.read()
-        for message in messages:
+        for message in keeper.read()[0]:
             self._from_worker(berth, keeper, message)
         try:
             _, status, usage = os.wait4(keeper.pid, 0)
@@ -374,7 +383,7 @@ class Agent:
         keeper.close()
         if berth.retiring and berth.worker is None and berth.standby is None:
             berth.retiring = False
-            self.tell({"e": "retired", "slot": berth.name})
+            self.tell(messages.Retired(berth.name))
         self._pump(berth)
 
     def _forget(self, berth: Berth, keeper: Keeper) -> None:
@@ -389,36 +398,41 @@ class Agent:
             berth.standby = None
 
     def _explain_death(self, berth: Berth, keeper: Keeper, status: int, maxrss: int) -> None:
-        how = killing.say_status(status, maxrss)
-        why = keeper.why_ending or how
+        ladder, place = keeper.ladder, (berth.name, keeper.place.name)
+        how = ladder.reason if ladder else killing.say_status(status, maxrss)
+        why, blamed = keeper.why_ending or how, None
+        late: Late = ""
         abnormal = keeper.state != "ending" or status != 0
         if keeper.current is not None:
-            ladder = keeper.ladder
-            kind = ladder.kind if ladder else "crashed"
-            if self.noticed and not ladder and status == signal.SIGTERM:
-                kind = "device-lost"  # it died of the notice, not of itself
-            if self.interrupting:
-                kind = "interrupted"
-            reason = ladder.reason if ladder else how
-            output = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.died_in()}
-            self._ended(
-                berth, keeper, keeper.current, {"how": kind, "reason": reason, **output, "warm": keeper.ran > 0}
-            )
+            self._cut_off(berth, keeper, self._kind_of_death(keeper, status), how)
         elif keeper.state == "starting" and not berth.lost:
-            reason = keeper.ladder.reason if keeper.ladder else how
             berth.held = True
-            text = f"{reason} {keeper.dumped()[:2000]}".strip()
-            self.tell({"e": "start-failed", "slot": berth.name, "worker": keeper.place.name, "why": text})
-        elif keeper.ladder is not None and keeper.ladder.kind == "device-lost":
+            self.tell(messages.StartFailed(*place, f"{how} {keeper.dumped()[:2000]}".strip()))
+        elif ladder is not None and ladder.kind == "device-lost":
             # It waited for work when its device was set aside, and was ended for that: its last item keeps its verdict.
-            why, abnormal = keeper.ladder.reason, False
+            why, abnormal = how, False
         elif abnormal:
-            how = keeper.ladder.reason if keeper.ladder else how
+            late = "exit handler" if keeper.left else "finaliser"
             why = f"{how} in {'an exit handler' if keeper.left else 'a fixture finaliser'} after its last item"
-            if not keeper.left and keeper.last_item is not None and not self.interrupting:
-                self.tell({"e": "late-death", "item": keeper.last_item, "worker": keeper.place.name, "why": why})
-        end = {"slot": berth.name, "worker": keeper.place.name, "why": why, "abnormal": abnormal, "ran": keeper.ran}
-        self.tell({"e": "worker-ended", **end})
+            blamed = None if keeper.left or self.interrupting else keeper.last_item
+        self.tell(messages.WorkerEnded(*place, why, abnormal, keeper.ran, late, blamed))
+
+    def _kind_of_death(self, keeper: Keeper, status: int) -> messages.How:
+        if self.interrupting:
+            return "interrupted"
+        if keeper.ladder is not None:
+            return keeper.ladder.kind
+        # A node that is taken away sends SIGTERM to all: then it died of the notice, not of itself.
+        return "device-lost" if self.noticed and status == signal.SIGTERM else "crashed"
+
+    def _cut_off(self, berth: Berth, keeper: Keeper, how: messages.How, reason: str) -> None:
+        """The attempt did not end by itself."""
+        current = keeper.current
+        assert current is not None
+        keeper.current = None
+        place = (berth.name, keeper.place.name, current.item, current.attempt)
+        seen = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.died_in()}
+        self.tell(Ended(*place, how, reason, keeper.ran > 0, **seen))  # type: ignore[arg-type]
 
     def _end_orphans(self) -> None:
         """Every child of ours that is not a worker was left by a dead one: our workers keep their own orphans."""
@@ -434,15 +448,9 @@ class Agent:
         berth = self.berths[keeper.place.slot]
         berth.lost = True
         if keeper.current is not None:
-            how = {
-                "how": "device-lost",
-                "reason": f"not ended by SIGKILL: {what}",
-                "dump": keeper.dumped(),
-                "warm": True,
-            }
-            self._ended(berth, keeper, keeper.current, how)
+            self._cut_off(berth, keeper, "device-lost", f"not ended by SIGKILL: {what}")
         self._forget(berth, keeper)
-        self.tell({"e": "unreapable", "slot": berth.name, "why": what})
+        self.tell(messages.Unreapable(berth.name, what))
 
     def _end_everything(self) -> None:
         """Now. Used when nobody is left to report to, and when the user insists."""
@@ -456,8 +464,10 @@ class Agent:
                 _reap(pid)
 
 
-def _of(message: Message) -> Message:
-    return {"item": message["item"], "attempt": message["attempt"]}
+def _result_of(done: Done) -> dict[str, Any]:
+    """What the worker said, as far as it is passed on as it is."""
+    names = ("reports", "dirt", "poison", "exit", "escaped", "prepared", "fault")
+    return {name: getattr(done, name) for name in names}
 
 
 def _reap(pid: int) -> None:

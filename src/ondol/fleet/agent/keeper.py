@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ondol.fleet.agent.launch import Started
+from ondol.fleet.messages import Clear, End, How, Message, RunItem
 from ondol.fleet.starts import PHASES, SECTION_LIMIT, Limits, Place
-from ondol.fleet.wire import Message
 from ondol.host import killing, proctree
 
 MAX_DUMPS = 12
@@ -30,7 +30,7 @@ DEAF_GRACE = 1.0
 class Ladder:
     """Where the ending of a worker stands."""
 
-    kind: str
+    kind: How
     reason: str
     stage: str = "dump"
     at: float = 0.0
@@ -55,7 +55,7 @@ class Keeper:
         self.pidfd = os.pidfd_open(started.pid)
         self.capture: list[int] = []
         self.state = "starting"
-        self.current: Message | None = None
+        self.current: RunItem | None = None
         self.ran = 0
         self.phase = "start"
         self.deadline: float | None = now + limits.startup if limits.startup else None
@@ -87,31 +87,30 @@ class Keeper:
                 return [], False
         return self.channel.receive_all()
 
-    def run(self, message: Message, now: float) -> None:
+    def run(self, message: RunItem, now: float) -> None:
         """Hand it an item; its time starts here and not while it waited for a device."""
         self.current = message
-        self.runtime = str(message.get("runtime") or "")
-        self.expects = message.get("hint")
+        self.runtime = message.runtime
+        self.expects = message.hint
         self.state = "running"
         self.phase = "call"
         self._heard = now
         self._dump_seen = self._dump_size()
-        limit = message.get("timeout") or 0.0
-        self.deadline = now + limit if limit else None
-        self.channel.send({**message, "m": "run"})
+        self.deadline = now + message.timeout if message.timeout else None
+        self.channel.send(message)
 
     def in_teardown(self, now: float) -> None:
         self.phase = "teardown"
         limit = self.limits.teardown
         self.deadline = now + limit if limit else None
 
-    def clear_for(self, message: Message, now: float) -> None:
+    def clear_for(self, message: RunItem, now: float) -> None:
         """Have it tear down what this item does not need: on the time, and the account, of the items before."""
         self.state = "clearing"
-        self.expects = message["item"]
+        self.expects = message.item
         self.in_teardown(now)
         try:
-            self.channel.send({"m": "clear", "target": message["target"], "nodeid": message["nodeid"]})
+            self.channel.send(Clear(message.target, message.nodeid))
         except OSError:
             pass  # it is dead already; its pidfd says so
 
@@ -122,7 +121,7 @@ class Keeper:
         self.phase = "exit"
         self.deadline = now + (self.limits.teardown or 300.0)
         try:
-            self.channel.send({"m": "end"})
+            self.channel.send(End())
         except OSError:
             pass  # it is dead already; its pidfd says so
 
@@ -153,7 +152,7 @@ class Keeper:
         return None
 
     def _item_limit(self) -> float:
-        return float((self.current or {}).get("timeout") or 0)
+        return self.current.timeout if self.current else 0.0
 
     def _last_sign(self, now: float) -> float:
         """When it last reported or printed."""
@@ -174,7 +173,7 @@ class Keeper:
 
     # ------------------------------------------------------------------ the ladder
 
-    def start_ladder(self, kind: str, reason: str, now: float, *, dump: bool = True) -> None:
+    def start_ladder(self, kind: How, reason: str, now: float, *, dump: bool = True) -> None:
         below = proctree.descendants(self.pid)
         self.ladder = Ladder(kind, reason, at=now, targets={self.pid, *below})
         if dump:

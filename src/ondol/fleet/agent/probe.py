@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO
 
-from ondol.fleet.wire import Message
+from ondol.fleet import messages
 
 
 @dataclass
@@ -23,20 +23,20 @@ class Probe:
     problem: str = ""
 
     @classmethod
-    def start(cls, message: Message, now: float) -> Probe:
+    def start(cls, message: messages.Probe, now: float) -> Probe:
         output = tempfile.TemporaryFile()
         try:
             process = subprocess.Popen(
-                message["command"],
-                env={**os.environ, **message["env"]},
+                message.command,
+                env={**os.environ, **message.env},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         except OSError as error:
-            return cls(message["device"], None, output, now, f"cannot be started: {error}")
-        return cls(message["device"], process, output, now + message["timeout"])
+            return cls(message.device, None, output, now, f"cannot be started: {error}")
+        return cls(message.device, process, output, now + message.timeout)
 
     @property
     def pid(self) -> int:

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ondol.fleet import worker_names
+from ondol.fleet import journal, messages, worker_names
 from ondol.fleet.controller.caches import Caches, NoCaches
 from ondol.fleet.controller.losses import Losses
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Journal
+from ondol.fleet.messages import AgentEvent, Buried, Ended, Event, RunItem, ToNode, never
 from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable, node_of
 from ondol.fleet.outcome import Gathered, attempt_of, sections_of, text_of
 from ondol.fleet.quarantine import Ledger
 from ondol.fleet.schedule import Scheduler
 from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Tally, Verdict, judge, note_judgement
-from ondol.fleet.wire import Message
 
 #: After so many items with a mean below so many seconds, so many are handed out at a time.
 MANY, SHORT, DEEP = 10, 0.02, 8
@@ -47,14 +47,14 @@ class Link(Protocol):
     def gone(self) -> bool:
         """Nobody is at the other end any more."""
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToNode) -> None:
         """Never raises and never waits for somebody who does not listen."""
 
-    def receive(self, timeout: float | None, also: int | None = None) -> list[Message]:
+    def receive(self, timeout: float | None, also: int | None = None) -> list[Event]:
         """Events that have arrived, waiting for one or for the descriptor `also` at most so long."""
 
-    def bury(self) -> str:
-        """End what is left at the other end; says how it ended."""
+    def bury(self) -> Buried:
+        """End what is left at the other end."""
 
 
 class Show(Protocol):
@@ -154,8 +154,8 @@ class Controller:
 
     def _listen(self) -> None:
         timeout = 0.0 if self._to_show else self._patience()
-        for message in self.link.receive(timeout, self.interrupts.fileno()):
-            self._handle(message)
+        for event in self.link.receive(timeout, self.interrupts.fileno()):
+            self._handle(event)
         if self.link.gone:
             self.losses.replace_agent()
         self.show.moved(self)
@@ -184,7 +184,7 @@ class Controller:
             self.stop("session-timeout")
             for state in self.scheduler.slots.values():
                 if state.handed:
-                    self.link.send({"c": "lose", "slot": state.slot.name, "why": "the run's deadline passed"})
+                    self.link.send(messages.Lose(state.slot.name, "the run's deadline passed"))
 
     def _show_some(self) -> None:
         if self._to_show:
@@ -210,39 +210,38 @@ class Controller:
             if isinstance(action, Run):
                 self._send_run(action)
             elif isinstance(action, Revoke):
-                self.link.send({"c": "revoke", "slot": action.slot})
+                self.link.send(messages.Revoke(action.slot))
             elif isinstance(action, Retire):
-                self.link.send({"c": "retire", "slot": action.slot})
+                self.link.send(messages.Retire(action.slot))
             elif isinstance(action, Unrunnable):
                 self.settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
 
     def _send_run(self, run: Run) -> None:
         target = self.prepares.get(run.work, run.work)
-        attempt = len(self.judged.get(run.work, [])) + 1
         devices = [d for d in self.fleet.devices if d.name in run.devices]
+        prepares = run.work in self.prepares
         self.link.send(
-            {
-                "c": "run",
-                "slot": run.slot,
-                "item": run.work,
-                "target": target,
-                "nodeid": self.items[target].nodeid,
-                "hint_nodeid": "" if run.hint is None else self.items[run.hint].nodeid,
-                "attempt": attempt,
-                "fresh": run.fresh,
-                "last": run.last,
-                "hint": run.hint,
-                "more": run.more,
-                "timeout": self.items[target].timeout,
-                "runtime": "" if run.work in self.prepares else self.items[target].runtime,
-                "prepare": run.work in self.prepares,
-                "prepared": self.prepared.get(run.work),
-                "env": {
+            RunItem(
+                run.slot,
+                run.work,
+                len(self.judged.get(run.work, [])) + 1,
+                target,
+                self.items[target].nodeid,
+                fresh=run.fresh,
+                last=run.last,
+                hint=run.hint,
+                hint_nodeid="" if run.hint is None else self.items[run.hint].nodeid,
+                more=run.more,
+                timeout=self.items[target].timeout,
+                runtime="" if prepares else self.items[target].runtime,
+                prepare=prepares,
+                prepared=self.prepared.get(run.work),
+                env={
                     **self.fleet.environment(run.devices),
                     **worker_names.environment(run.slot, self.scheduler.slots, self.settings.uid),
                 },
-                "devices": [{"name": d.name, "kind": d.kind, "visible": d.visible} for d in devices],
-            }
+                devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in devices],
+            )
         )
 
     def stop(self, reason: str) -> None:
@@ -255,79 +254,98 @@ class Controller:
     def interrupt(self) -> None:
         """Ctrl-C or SIGTERM, the first time: stop, end what runs, report."""
         self.stop("interrupted")
-        self.link.send({"c": "interrupt"})
+        self.link.send(messages.Interrupt())
 
     def abandon(self) -> None:
         """The second time: now. What ran is recorded as interrupted."""
-        self.link.send({"c": "kill"})
+        self.link.send(messages.Kill())
         self.link.bury()
         for gathered in list(self.current.values()):
-            self.attempt_ended(gathered, {"how": "interrupted", "reason": "interrupted while it ran"})
+            self.attempt_ended(gathered, gathered.cut_off("interrupted", "interrupted while it ran"))
         self._close_books("interrupted")
 
     # ------------------------------------------------------------------ events of the agent
 
-    def _handle(self, message: Message) -> None:
-        name = "on_" + message["e"].replace("-", "_")
-        for part in (self.losses, self.nodes):
-            if hasattr(part, name):
-                getattr(part, name)(message)
-                return
-        getattr(self, "_" + name)(message)
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, AgentEvent):
+            self._hear(event)
+        else:
+            self.nodes.hear(event)
 
-    def _on_worker(self, message: Message) -> None:
-        self.workers[message["slot"]] = self.workers.get(message["slot"], 0) + 1
-        for device in self.devices_of(message["slot"]):
+    def _hear(self, event: AgentEvent) -> None:  # noqa: C901 - one line per event
+        match event:
+            case messages.WorkerUp():
+                self._on_worker(event)
+            case messages.Started():
+                self._on_started(event)
+            case messages.Reports():
+                gathered = self._gathered(event)
+                if gathered is not None:
+                    gathered.reports += event.data
+            case messages.Ended():
+                self._on_ended(event)
+            case messages.Warned():
+                self._on_warning(event)
+            case messages.LateReport():
+                self._on_late(event)
+            case messages.Broken():
+                self.show.note(f"worker {event.worker} broke: {event.text}")
+            case messages.Revoked():
+                self.scheduler.revoked(event.slot, list(event.items))
+            case messages.Retired():
+                self.scheduler.retired(event.slot)
+            case messages.WorkerEnded():
+                self._on_worker_ended(event)
+            case messages.Healed():
+                self._on_healed(event)
+            case messages.StartFailed():
+                self.losses.start_failed(event)
+            case messages.Unreapable():
+                self.losses.unreapable(event)
+            case messages.Probed():
+                self.losses.probed(event)
+            case messages.Pong():
+                pass  # it was heard: that was all
+            case _:
+                never(event)
+
+    def _on_worker(self, event: messages.WorkerUp) -> None:
+        self.workers[event.slot] = self.workers.get(event.slot, 0) + 1
+        for device in self.devices_of(event.slot):
             self.ledger.started(device)
-        self.journal.write({"e": "worker", **_pick(message, "slot", "worker", "pid")})
+        self.journal.write(journal.Worker(*event))
 
-    def _on_started(self, message: Message) -> None:
-        devices = self.devices_of(message["slot"])
-        gathered = Gathered(
-            message["item"],
-            message["attempt"],
-            message["slot"],
-            message["worker"],
-            "+".join(devices),
-            message["warm"],
-            time.monotonic(),
-        )
-        self.current[message["slot"]] = gathered
-        if message["item"] not in self.prepares:
-            self.attempts.setdefault(message["item"], []).append(gathered)
-            record = {"device": gathered.device, **_pick(message, "item", "attempt", "slot", "worker", "warm")}
-            self.journal.write({"e": "start", **record})
+    def _on_started(self, event: messages.Started) -> None:
+        device = "+".join(self.devices_of(event.slot))
+        gathered = Gathered(event.item, event.attempt, event.slot, event.worker, device, event.warm, time.monotonic())
+        self.current[event.slot] = gathered
+        if event.item not in self.prepares:
+            self.attempts.setdefault(event.item, []).append(gathered)
+            self._journal_start(gathered)
 
-    def _on_reports(self, message: Message) -> None:
-        gathered = self._gathered(message)
-        if gathered is not None:
-            gathered.reports += message["data"]
+    def _journal_start(self, gathered: Gathered) -> None:
+        it = gathered
+        self.journal.write(journal.Start(it.item, it.number, it.slot, it.worker, it.device, it.warm))
 
-    def _gathered(self, message: Message) -> Gathered | None:
+    def _gathered(self, event: messages.Reports | messages.Warned) -> Gathered | None:
         for gathered in self.current.values():
-            if (gathered.item, gathered.number) == (message["item"], message["attempt"]):
+            if (gathered.item, gathered.number) == (event.item, event.attempt):
                 return gathered
         return None
 
-    def _on_warning(self, message: Message) -> None:
+    def _on_warning(self, event: messages.Warned) -> None:
         """Shown with its item: an earlier item may still wait to be shown."""
-        gathered = self._gathered(message)
+        gathered = self._gathered(event)
         if gathered is None:
-            self.show.warning(message["data"])
+            self.show.warning(event.data)
         else:
-            gathered.warnings.append(message["data"])
+            gathered.warnings.append(event.data)
 
-    def _on_late(self, message: Message) -> None:
+    def _on_late(self, event: messages.LateReport) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""
-        item = message["item"]
-        self.journal.write({"e": "late", "item": item, "text": text_of(message["data"])[:4000]})
-        self.show.late(item, message["data"])
-        self._worsen(item, Final(Verdict.ERROR, why="a fixture's finaliser failed after it"))
-
-    def _on_late_death(self, message: Message) -> None:
-        """The worker died in a wider fixture's finaliser, after its last item had its verdict."""
-        self.show.late_death(message["item"], message["why"])
-        self._worsen(message["item"], Final(Verdict.CRASHED, why=f"worker {message['worker']}: {message['why']}"))
+        self.journal.write(journal.Late(event.item, text_of(event.data)[:4000]))
+        self.show.late(event.item, event.data)
+        self._worsen(event.item, Final(Verdict.ERROR, why="a fixture's finaliser failed after it"))
 
     def _worsen(self, item: int, worse: Final) -> None:
         """A verdict may get worse after it was given, never better; it is still one verdict."""
@@ -337,60 +355,55 @@ class Controller:
         self.tally.counts[final.verdict] -= 1
         self.tally.add(worse)
         self.finals[item] = worse
-        verdict = {"item": item, "verdict": worse.verdict.value, "flaky": False, "why": worse.why}
-        self.journal.write({"e": "verdict", **verdict})
+        self.journal.write(journal.Verdict(item, worse.verdict.value, False, worse.why))
 
-    def _on_broken(self, message: Message) -> None:
-        self.show.note(f"worker {message['worker']} broke: {message['text']}")
-
-    def _on_ended(self, message: Message) -> None:
-        gathered = self.current.pop(message["slot"])
-        self.done_on[message["slot"]] += 1
-        gathered.reports += message.pop("reports", [])
-        self.scheduler.ended(message["slot"], message["item"])
-        if message["item"] in self.prepares:
-            self.prepare_ended(gathered, message)
+    def _on_ended(self, event: Ended) -> None:
+        gathered = self.current.pop(event.slot)
+        self.done_on[event.slot] += 1
+        gathered.reports += event.reports
+        self.scheduler.ended(event.slot, event.item)
+        if event.item in self.prepares:
+            self.prepare_ended(gathered, event)
         else:
-            self.attempt_ended(gathered, message)
+            self.attempt_ended(gathered, event)
         # The next item is on its way before anything is shown; with -x the showing may be what stops it.
         if self.settings.careful:
             self.show_all()
         if not self.stop_reason:
             self.act(self.scheduler.step())
 
-    def prepare_ended(self, gathered: Gathered, ending: Message) -> None:
+    def prepare_ended(self, gathered: Gathered, ending: Ended) -> None:
         target = self.prepares[gathered.item]
         self.scheduler.settle(gathered.item)
-        if ending["how"] == "done" and not ending.get("escaped"):
-            self.prepared[target] = ending.get("prepared")
+        if ending.how == "done" and not ending.escaped:
+            self.prepared[target] = ending.prepared
             return
         if not self.scheduler.drop(target):
             return
         verdict = {"crashed": Verdict.CRASHED, "timeout": Verdict.TIMEOUT, "interrupted": Verdict.NOT_RUN}
-        final = Final(verdict.get(ending["how"], Verdict.ERROR), why="its preparation failed")
-        failed = Gathered(target, 1, gathered.slot, gathered.worker, ending=dict(ending))
-        failed.text = str(ending.get("escaped") or ending.get("reason") or "")
+        final = Final(verdict.get(ending.how, Verdict.ERROR), why="its preparation failed")
+        failed = Gathered(target, 1, gathered.slot, gathered.worker, ending=ending)
+        failed.text = ending.escaped or ending.reason
         self.attempts[target] = [failed]
-        start = {"item": target, "attempt": 1, "slot": gathered.slot, "worker": gathered.worker, "device": ""}
-        self.journal.write({"e": "start", **start, "warm": False})
+        self._journal_start(failed)
         self._journal_end(failed, attempt_of(failed))
         self.settle(target, final)
 
-    def attempt_ended(self, gathered: Gathered, ending: Message) -> None:
-        gathered.ending = dict(ending)
+    def attempt_ended(self, gathered: Gathered, ending: Ended) -> None:
+        gathered.ending = ending
         gathered.text = "\n".join(text_of(r) for r in gathered.reports if r.get("outcome") == "failed")
         caches = self.settings.caches
         attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail", cache_fault=caches.fault)
-        if ending["how"] == "device-lost" and self.stop_reason == "session-timeout":
+        if ending.how == "device-lost" and self.stop_reason == "session-timeout":
             attempt = Attempt(Verdict.TIMEOUT, Cause.INTERRUPTED, reason="the run's deadline passed while it ran")
         item = gathered.item
         attempts = self.judged.setdefault(item, [])
         attempts.append(attempt)
-        self.dirty += [(item, kind, what) for kind, what in ending.get("dirt") or []]
-        if ending.get("garbage"):
-            self.dirty.append((item, "descriptor", f"wrote {ending['garbage']} bytes to the worker's event channel"))
-        if ending.get("exit"):
-            self.exit_request = (ending["exit"][0], ending["exit"][1])
+        self.dirty += [(item, kind, what) for kind, what in ending.dirt]
+        if ending.garbage:
+            self.dirty.append((item, "descriptor", f"wrote {ending.garbage} bytes to the worker's event channel"))
+        if ending.exit:
+            self.exit_request = (ending.exit[0], ending.exit[1])
             self.stop("exit")
         self._journal_end(gathered, attempt)
         self.losses.blame(gathered, attempt)
@@ -407,41 +420,34 @@ class Controller:
     def _heal(self, gathered: Gathered) -> None:
         if node_of(gathered.slot):
             # The cache is the node's: whoever started the agent there mends it before he passes on the next item.
-            self.link.send({"c": "heal", "slot": gathered.slot, "item": gathered.item, "text": gathered.text})
+            self.link.send(messages.Heal(gathered.slot, gathered.item, gathered.text))
             return
-        self._on_healed({"item": gathered.item, "what": self.settings.caches.heal(gathered.text)})
+        self._on_healed(messages.Healed(gathered.item, self.settings.caches.heal(gathered.text)))
 
-    def _on_healed(self, message: Message) -> None:
-        if message["what"]:
-            self.journal.write({"e": "healed", "item": message["item"], "what": message["what"]})
-            self.show.note(f"{self.items[message['item']].nodeid}: {message['what']}")
+    def _on_healed(self, event: messages.Healed) -> None:
+        if event.what:
+            self.journal.write(journal.Healed(*event))
+            self.show.note(f"{self.items[event.item].nodeid}: {event.what}")
 
     def _journal_end(self, gathered: Gathered, attempt: Attempt) -> None:
         ending = gathered.ending
-        phases = [_pick(r, "when", "outcome", "duration") for r in gathered.reports]
-        event: Message = {
-            "e": "end",
-            "item": gathered.item,
-            "attempt": gathered.number,
-            "outcome": attempt.outcome.value,
-            "cause": attempt.cause.value,
-            "reason": attempt.reason,
-            "seconds": round(gathered.seconds, 6),
-            "phases": phases,
-        }
+        assert ending is not None
+        event = journal.End(
+            gathered.item,
+            gathered.number,
+            attempt.outcome.value,
+            attempt.cause.value,
+            attempt.reason,
+            round(gathered.seconds, 6),
+            [{name: r.get(name) for name in ("when", "outcome", "duration")} for r in gathered.reports],
+            dirt=ending.dirt,
+        )
         if not attempt.good:
-            event["text"] = gathered.text[:65536]
-            event["dump"] = ending.get("dump", "")[:65536]
-            event["output"] = ending.get("output") or sections_of(gathered)
-        if ending.get("dirt"):
-            event["dirt"] = ending["dirt"]
+            output = ending.output or sections_of(gathered)
+            event = event._replace(text=gathered.text[:65536], dump=ending.dump[:65536], output=output)
         self.journal.write(event)
 
     # ------------------------------------------------------------------ verdicts
-
-    def refuse(self, work: int, final: Final) -> None:
-        """An item that was never given to the scheduler: no set of devices here can run it."""
-        self.settle(work, final)
 
     def settle(self, work: int, final: Final) -> None:
         self.scheduler.settle(work)
@@ -453,8 +459,7 @@ class Controller:
         if attempts and final.verdict in {Verdict.PASSED, Verdict.FAILED, Verdict.XFAILED, Verdict.XPASSED}:
             self.seconds[work] = attempts[-1].seconds
             self._hand_out_more_of_short_ones()
-        verdict = {"item": work, "verdict": final.verdict.value, "flaky": final.flaky, "why": final.why}
-        self.journal.write({"e": "verdict", **verdict})
+        self.journal.write(journal.Verdict(work, final.verdict.value, final.flaky, final.why))
         self._to_show.append(work)
 
     def _hand_out_more_of_short_ones(self) -> None:
@@ -471,30 +476,28 @@ class Controller:
         state = self.scheduler.slots.get(slot)
         return (state.slot.device,) if state and state.slot.device else ()
 
-    def _on_revoked(self, message: Message) -> None:
-        self.scheduler.revoked(message["slot"], message["items"])
-
-    def _on_retired(self, message: Message) -> None:
-        self.scheduler.retired(message["slot"])
-
-    def _on_worker_ended(self, message: Message) -> None:
-        self.journal.write({"e": "worker-ended", **_pick(message, "slot", "worker", "why", "abnormal", "ran")})
-        if message["abnormal"] and "after its last item" in message["why"]:
-            self.deaths.append(f"worker {message['worker']}: {message['why']}")
+    def _on_worker_ended(self, event: messages.WorkerEnded) -> None:
+        told = (event.slot, event.worker, event.why, event.abnormal, event.ran, event.late)
+        self.journal.write(journal.WorkerEnded(*told))
+        if event.late:
+            self.deaths.append(f"worker {event.worker}: {event.why}")
+        if event.blamed is not None:
+            self.show.late_death(event.blamed, event.why)
+            self._worsen(event.blamed, Final(Verdict.CRASHED, why=f"worker {event.worker}: {event.why}"))
 
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
         """Let the workers leave, hear their last words, and account for every item."""
-        self.link.send({"c": "finish", "good": not self.tally.bad})
+        self.link.send(messages.Finish(not self.tally.bad))
         while not self.link.gone:
-            for message in self.link.receive(1.0, self.interrupts.fileno()):
-                self._handle(message)
+            for event in self.link.receive(1.0, self.interrupts.fileno()):
+                self._handle(event)
             if self._interrupted_twice():
-                self.link.send({"c": "kill"})
-        how = self.link.bury()
-        if "status 0" not in how and not self.stop_reason:
-            self.journal.write({"e": "agent-died", "why": how})
+                self.link.send(messages.Kill())
+        buried = self.link.bury()
+        if not buried.clean and not self.stop_reason:
+            self.journal.write(journal.AgentDied(buried.how))
         self._close_books(self.stop_reason)
 
     def _close_books(self, reason: str) -> None:
@@ -508,7 +511,3 @@ class Controller:
                 why = judged[-1].reason if judged else f"never started: {reason or 'nothing could run it'}"
                 self.settle(work, Final(Verdict.NOT_RUN, why=why))
         self.show_all()
-
-
-def _pick(data: Message, *names: str) -> Message:
-    return {name: data.get(name) for name in names}

@@ -17,8 +17,8 @@ import pytest
 from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import ForkLauncher, Reborn
+from ondol.fleet.messages import AgentEvent, Buried, Event, ToNode
 from ondol.fleet.starts import AsAgent, Limits, Rules, Session
-from ondol.fleet.wire import Message
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
 from ondol.fleet.worker.worker import begin_in_fork
 from ondol.host import itself, killing, proctree
@@ -34,29 +34,29 @@ class Link:
         self._before = before
         self.gone = False
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToNode) -> None:
         try:
             self.channel.send(message)
         except OSError:
             self.gone = True
 
-    def receive(self, timeout: float | None, also: int | None = None) -> list[Message]:
+    def receive(self, timeout: float | None, also: int | None = None) -> list[Event]:
         """What has arrived, waiting for it or for `also`; sets `gone` at the end of the stream."""
         watched = [self.channel.fileno()] + ([also] if also is not None else [])
         if self.channel.fileno() not in select.select(watched, [], [], timeout)[0]:
             return []
-        messages, open_ = self.channel.receive_all()
+        found, open_ = self.channel.receive_all()
         self.gone = self.gone or not open_
-        return messages
+        return [message for message in found if isinstance(message, AgentEvent)]
 
-    def bury(self) -> str:
+    def bury(self) -> Buried:
         """Wait for the agent and end whatever it left: killed itself, it could not clean up."""
         self.channel.close()
         try:
             _, status = os.waitpid(self.pid, 0)
-            how = killing.say_status(status)
+            buried = Buried(status == 0, killing.say_status(status))
         except ChildProcessError:
-            how = "gone"
+            buried = Buried(False, "gone")
         # Its orphans are ours now. Children that the controller had before, or started since, are the user's.
         strays = {p for p in proctree.children(os.getpid()) if p not in self._before and not _in_our_group(p)}
         killing.kill_all({*strays, *(d for p in strays for d in proctree.descendants(p))}, os.getpid())
@@ -65,7 +65,7 @@ class Link:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 continue
-        return how
+        return buried
 
 
 def _in_our_group(pid: int) -> bool:

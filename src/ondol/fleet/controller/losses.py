@@ -7,16 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ondol.fleet import journal, messages
+from ondol.fleet.messages import How
 from ondol.fleet.outcome import Gathered
 from ondol.fleet.verdict import Attempt, Cause, Final, Verdict
-from ondol.fleet.wire import Message
 
 if TYPE_CHECKING:
     from ondol.fleet.controller.controller import Controller
 
 MAX_AGENTS = 4
-#: How a runtime that cannot be opened on its device says so.
-INIT_FAILURE = "RuntimeOpenFailed"
 
 
 class Losses:
@@ -34,7 +33,7 @@ class Losses:
         if "+" in gathered.device or not gathered.device:
             return  # several devices: no single one can be named
         self.condemn(run.ledger.attempt(gathered.item, gathered.device, attempt.good))
-        if INIT_FAILURE in gathered.text:
+        if gathered.ending is not None and gathered.ending.fault == "runtime-open":
             self.condemn(run.ledger.init_failed(gathered.device, attempt.reason))
         if attempt.cause in {Cause.CRASHED, Cause.TIMEOUT, Cause.DEVICE} and not run.stop_reason:
             self._probe(gathered.device)
@@ -46,41 +45,41 @@ class Losses:
         if not device.probe or name in self._probing or name in run.scheduler.away | run.scheduler.lost:
             return
         self._probing.add(name)
-        command = {"command": list(device.probe), "timeout": run.settings.probe_timeout}
-        run.link.send({"c": "probe", "device": name, "env": run.fleet.environment((name,)), **command})
+        environment = run.fleet.environment((name,))
+        run.link.send(messages.Probe(name, environment, list(device.probe), run.settings.probe_timeout))
 
-    def on_probe(self, message: Message) -> None:
-        self._probing.discard(message["device"])
-        self._run.journal.write({"e": "probe", "device": message["device"], "fault": message["fault"]})
-        if message["fault"]:
-            self.condemn(self._run.ledger.probe_failed(message["device"], message["fault"]))
+    def probed(self, event: messages.Probed) -> None:
+        self._probing.discard(event.device)
+        self._run.journal.write(journal.Probe(*event))
+        if event.fault:
+            self.condemn(self._run.ledger.probe_failed(event.device, event.fault))
 
     def condemn(self, condemned: Iterable[tuple[str, str]], *, end_what_runs: bool = True) -> None:
         run = self._run
         for device, why in condemned:
-            run.journal.write({"e": "quarantine", "device": device, "why": why, "items": run.ledger.witnesses(device)})
+            run.journal.write(journal.Quarantine(device, why, run.ledger.witnesses(device)))
             run.show.note(f"device {device} is set aside: {why}")
             actions = run.scheduler.device_lost(device)
             for slot in run.scheduler.slots_on(device) if end_what_runs else []:
-                run.link.send({"c": "lose", "slot": slot, "why": f"device set aside: {why}"})
+                run.link.send(messages.Lose(slot, f"device set aside: {why}"))
             run.act(actions)
 
-    def on_start_failed(self, message: Message) -> None:
+    def start_failed(self, event: messages.StartFailed) -> None:
         run = self._run
-        run.journal.write({"e": "start-failed", **{name: message.get(name) for name in ("slot", "worker", "why")}})
+        run.journal.write(journal.StartFailed(*event))
         condemned = []
-        for device in run.devices_of(message["slot"]):
-            condemned += run.ledger.start_failed(device, message["why"])
+        for device in run.devices_of(event.slot):
+            condemned += run.ledger.start_failed(device, event.why)
         if not condemned:
-            run.link.send({"c": "resume", "slot": message["slot"]})
+            run.link.send(messages.Resume(event.slot))
             return
         self.condemn(condemned)
-        self._give_up_handed(message["slot"], message["why"])
+        self._give_up_handed(event.slot, event.why)
 
-    def on_unreapable(self, message: Message) -> None:
+    def unreapable(self, event: messages.Unreapable) -> None:
         condemned = []
-        for device in self._run.devices_of(message["slot"]):
-            condemned += self._run.ledger.unreapable(device, message["why"])
+        for device in self._run.devices_of(event.slot):
+            condemned += self._run.ledger.unreapable(device, event.why)
         self.condemn(condemned)
 
     def _give_up_handed(self, slot: str, why: str) -> None:
@@ -99,17 +98,17 @@ class Losses:
 
     # ------------------------------------------------------------------ supervisors
 
-    def supervisor_gone(self, slots: Iterable[str], ending: Message) -> None:
-        """Whoever watched these slots is gone, and their workers with it: what ran there ended as `ending` says."""
+    def supervisor_gone(self, slots: Iterable[str], how: How, reason: str) -> None:
+        """Whoever watched these slots is gone, and their workers with it: what ran there ended so."""
         run, scheduler = self._run, self._run.scheduler
         here = set(slots)
         for slot, gathered in [(s, g) for s, g in run.current.items() if s in here]:
             del run.current[slot]
             scheduler.ended(slot, gathered.item)
             if gathered.item in run.prepares:
-                run.prepare_ended(gathered, ending)
+                run.prepare_ended(gathered, gathered.cut_off(how, reason))
             else:
-                run.attempt_ended(gathered, ending)
+                run.attempt_ended(gathered, gathered.cut_off(how, reason))
         for slot in [name for name in scheduler.running if name in here]:
             self._give_up_gang(slot)
         for state in [s for s in scheduler.slots.values() if s.slot.name in here]:
@@ -128,11 +127,11 @@ class Losses:
     def replace_agent(self) -> None:
         """The one agent of this machine has died."""
         run = self._run
-        how = run.link.bury()
-        run.journal.write({"e": "agent-died", "why": how})
+        how = run.link.bury().how
+        run.journal.write(journal.AgentDied(how))
         run.show.note(f"the agent died ({how}); its workers were ended")
         everywhere = [*run.scheduler.slots, *run.scheduler.running]
-        self.supervisor_gone(everywhere, {"how": "crashed", "reason": f"its supervisor died: {how}"})
+        self.supervisor_gone(everywhere, "crashed", f"its supervisor died: {how}")
         self._probing.clear()
         self._agents += 1
         if self._agents > MAX_AGENTS:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ondol.fleet import schedule
+from ondol.fleet import journal, messages, schedule
+from ondol.fleet.messages import NodeEvent, Room, never
 from ondol.fleet.model import Device, Slot, node_of
 from ondol.fleet.verdict import Final, Verdict
-from ondol.fleet.wire import Message
 
 if TYPE_CHECKING:
     from ondol.fleet.controller.controller import Controller
@@ -23,100 +23,105 @@ class Nodes:
         self.waiting: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
         #: What the rooms of the nodes have to say at the end.
-        self.rooms: dict[str, Message] = {}
+        self.rooms: dict[str, Room] = {}
         self._complete = False
         self._engine = ""
 
-    def on_engine_waits(self, message: Message) -> None:
-        """For nodes that nobody can name yet. Said at once: a queue may take hours, and the log would be silent."""
-        self._engine, what = message["engine"], message["what"]
-        if self.waiting.get(self._engine) != what:
-            self.waiting[self._engine] = what
-            self._run.journal.write({"e": "engine-waits", "engine": self._engine, "what": what})
-            self._run.show.waiting(what)
+    def hear(self, event: NodeEvent) -> None:  # noqa: C901 - one line per event
+        run = self._run
+        match event:
+            case messages.EngineWaits():
+                self._engine_waits(event)
+            case messages.NodeWaits():
+                self._node_waits(event)
+            case messages.NodeUp():
+                self._up(event)
+            case messages.NodeLost():
+                self._lost(event)
+            case messages.NodeOut():
+                self._out(event)
+            case messages.NodeNotice():
+                self._notice(event)
+            case messages.NodeNote():
+                run.journal.write(journal.NodeNote(*event))
+                run.show.note(f"node {event.node}: {event.text}")
+            case messages.NodeRoom():
+                self.rooms[event.node] = event.room
+                run.journal.write(journal.Room(event.node, event.room.status, event.room.room))
+            case messages.AllocationEnding():
+                run.show.note(event.why)
+                run.stop(event.why)
+            case messages.AllocationOver():
+                run.journal.write(journal.AllocationOver(event.why))
+                run.link.send(messages.Interrupt())
+            case _:
+                never(event)
 
-    def on_node_waits(self, message: Message) -> None:
+    def _engine_waits(self, event: messages.EngineWaits) -> None:
+        """Said at once: a queue may take hours, and the log would be silent."""
+        self._engine = event.engine
+        if self.waiting.get(self._engine) != event.what:
+            self.waiting[self._engine] = event.what
+            self._run.journal.write(journal.EngineWaits(*event))
+            self._run.show.waiting(event.what)
+
+    def _node_waits(self, event: messages.NodeWaits) -> None:
         self.waiting.pop(self._engine, None)
-        if self.waiting.get(message["node"]) != message["what"]:
-            self.waiting[message["node"]] = message["what"]
-            self._run.journal.write({"e": "node-waits", "node": message["node"], "what": message["what"]})
+        if self.waiting.get(event.node) != event.what:
+            self.waiting[event.node] = event.what
+            self._run.journal.write(journal.NodeWaits(*event))
 
-    def on_node_up(self, message: Message) -> None:
-        """It has collected the same items; its devices and slots are named with it."""
-        run, node = self._run, message["node"]
-        self.waiting.pop(node, None)
-        told = ("node", "host", "waited", "collected", "mode", "python")
-        names = [device["name"] for device in message["devices"]]
-        run.journal.write({"e": "node-up", "devices": names, **{name: message.get(name) for name in told}})
+    def _up(self, event: messages.NodeUp) -> None:
+        run = self._run
+        self.waiting.pop(event.node, None)
+        names = [device["name"] for device in event.devices]
+        times = (event.waited, event.collected)
+        run.journal.write(journal.NodeUp(event.node, names, event.host, *times, event.mode, event.python))
         known = {device.name for device in run.fleet.devices}
-        for data in message["devices"]:
+        for data in event.devices:
             device = Device(**{**data, "probe": tuple(data["probe"])})
             if device.name not in known:
                 run.fleet.devices.append(device)
-            slots = [Slot(name, device.name) for name in message["slots"][device.name]]
-            run.scheduler.join(device, slots)
-        for name in message["prepare_slots"]:
+            run.scheduler.join(device, [Slot(name, device.name) for name in event.slots[device.name]])
+        for name in event.prepare_slots:
             run.scheduler.join_slot(Slot(name, ""))
-        self._expect(message)
+        self._expect(event.outlook)
 
-    def on_node_lost(self, message: Message) -> None:
-        """Its agent is gone. What ran there ended with it; it may come back."""
-        run, node = self._run, message["node"]
-        run.journal.write({"e": "node-lost", "node": node, "why": message["why"], "how": message["how"]})
-        run.show.note(f"node {node} was lost: {message['why']}")
+    def _lost(self, event: messages.NodeLost) -> None:
+        run, node = self._run, event.node
+        run.journal.write(journal.NodeLost(node, event.why, event.how))
+        run.show.note(f"node {node} was lost: {event.why}")
         here = self._slots(node)
-        reason = f"node {node} was lost: {message['why']}"
         # Away first: what is repeated below must not be handed to the dead.
         for device in self._devices(node):
             run.scheduler.device_away(device)
         for name in here:
             if name in run.scheduler.slots:
                 run.scheduler.slot_away(name)
-        run.losses.supervisor_gone(here, {"how": message["how"], "reason": reason})
-        self._expect(message)
+        run.losses.supervisor_gone(here, event.how, f"node {node} was lost: {event.why}")
+        self._expect(event.outlook)
 
-    def on_node_out(self, message: Message) -> None:
-        """It is not asked again, for this reason."""
-        run, node = self._run, message["node"]
+    def _out(self, event: messages.NodeOut) -> None:
+        run, node = self._run, event.node
         self.waiting.pop(node, None)
-        self.left_out[node] = message["why"]
-        run.journal.write({"e": "node-out", "node": node, "why": message["why"], "log": message.get("log", "")})
-        run.show.note(f"node {node} is left out: {message['why']}")
-        if not message["left"]:
-            run.stop(f"no node is left ({node}: {message['why']})")
-        self._set_aside(node, message["why"])
+        self.left_out[node] = event.why
+        run.journal.write(journal.NodeOut(node, event.why, event.log))
+        run.show.note(f"node {node} is left out: {event.why}")
+        if not event.outlook.left:
+            run.stop(f"no node is left ({node}: {event.why})")
+        self._set_aside(node, event.why)
         # It may have left in good order with something on its way to it that it never saw: nobody else ends that.
-        reason = f"node {node} is left out: {message['why']}"
-        run.losses.supervisor_gone(self._slots(node), {"how": "device-lost", "reason": reason})
-        self._expect(message)
+        run.losses.supervisor_gone(self._slots(node), "device-lost", f"node {node} is left out: {event.why}")
+        self._expect(event.outlook)
 
-    def on_node_notice(self, message: Message) -> None:
-        """It was told that it will be taken away: it finishes what runs, if that can, and gets nothing new."""
-        run, node = self._run, message["node"]
-        run.journal.write({"e": "node-notice", "node": node, "why": message["why"]})
-        run.show.note(f"node {node} is being taken away: {message['why']}")
-        if not message["left"]:
-            run.stop(f"no node is left ({node} is being taken away: {message['why']})")
-        self._set_aside(node, message["why"], end_what_runs=False)
-        self._expect(message)
-
-    def on_node_note(self, message: Message) -> None:
-        self._run.journal.write({"e": "node-note", "node": message["node"], "text": message["text"]})
-        self._run.show.note(f"node {message['node']}: {message['text']}")
-
-    def on_node_room(self, message: Message) -> None:
-        self.rooms[message["node"]] = message
-        self._run.journal.write({"e": "room", "node": message["node"], "status": message["status"], **message["room"]})
-
-    def on_allocation_ending(self, message: Message) -> None:
-        """In time: what runs may still finish, and what was never started is named as not run."""
-        self._run.show.note(message["why"])
-        self._run.stop(message["why"])
-
-    def on_allocation_over(self, message: Message) -> None:
-        """What runs now would be killed with everything that could report it."""
-        self._run.journal.write({"e": "allocation-over", "why": message["why"]})
-        self._run.link.send({"c": "interrupt"})
+    def _notice(self, event: messages.NodeNotice) -> None:
+        run, node = self._run, event.node
+        run.journal.write(journal.NodeNotice(node, event.why))
+        run.show.note(f"node {node} is being taken away: {event.why}")
+        if not event.outlook.left:
+            run.stop(f"no node is left ({node} is being taken away: {event.why})")
+        self._set_aside(node, event.why, end_what_runs=False)
+        self._expect(event.outlook)
 
     def _slots(self, node: str) -> list[str]:
         scheduler = self._run.scheduler
@@ -132,10 +137,10 @@ class Nodes:
             if not state.slot.device and node_of(name) == node:
                 self._run.scheduler.slot_away(name)
 
-    def _expect(self, message: Message) -> None:
+    def _expect(self, outlook: messages.Outlook) -> None:
         run = self._run
-        run.scheduler.expecting = message["expecting"]
-        if not message["expecting"] and not self._complete:
+        run.scheduler.expecting = outlook.expecting
+        if not outlook.expecting and not self._complete:
             self._complete = True
             self._refuse(run.scheduler.waiting_works())
         run.act([] if run.stop_reason else run.scheduler.step())

@@ -21,8 +21,23 @@ from typing import Any
 import pytest
 
 from ondol.fleet import pytest_inside
+from ondol.fleet.messages import (
+    Broken,
+    Clear,
+    Cleared,
+    Done,
+    FromWorker,
+    Hello,
+    LateReport,
+    Left,
+    Message,
+    Report,
+    Reports,
+    RunItem,
+    Warned,
+)
 from ondol.fleet.starts import PHASES, SECTION_LIMIT, Place
-from ondol.fleet.wire import Channel, Message
+from ondol.fleet.wire import Channel
 from ondol.fleet.worker import hygiene, prepared
 from ondol.host import proctree
 from ondol.host.gpu_context import cuda_fault
@@ -97,7 +112,7 @@ class WorkerPlugin:
         if when == "collect" or not self._worker.serving:
             return  # the controller has collected too, and whoever begins to listen is told everything again
         data = pytest_inside.warning_to_wire(warning_message, when, nodeid, location)
-        self._worker.send({"m": "warning", "data": data})
+        self._worker.warn(data)
 
 
 class Worker:
@@ -118,9 +133,9 @@ class Worker:
         self._any_failed = False
         self.ran = 0
         self._pid = os.getpid()
-        self._current: Message = {}
+        self._current: RunItem | None = None
         self._previous: pytest.Item | None = None
-        self._held: list[Message] = []
+        self._held: list[Report] = []
         self.phase = phase
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = place
@@ -128,13 +143,15 @@ class Worker:
         pytest_inside.be_xdist_worker(self.config, place.env)
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
 
-    def send(self, message: Message) -> None:
+    def send(self, message: FromWorker) -> None:
         if os.getpid() != self._pid:
             # A test forked and its child came back out of the test: it must not report as us.
             os._exit(0)
-        message["item"] = self._current.get("item")
-        message["attempt"] = self._current.get("attempt")
         self.channel.send(message)
+
+    def warn(self, data: dict[str, Any]) -> None:
+        item, attempt = (self._current.item, self._current.attempt) if self._current else (None, None)
+        self.send(Warned(item, attempt, data))
 
     def send_report(self, report: pytest.TestReport) -> None:
         """A good setup waits for its call and a good teardown for `done`: every message wakes three processes."""
@@ -142,9 +159,10 @@ class Worker:
         report.sections = [(name, shorten(text)) for name, text in report.sections]
         self._held.append(pytest_inside.report_to_wire(self.config, report))
         if report.when not in {"setup", "teardown"} or not report.passed:
-            self.send({"m": "reports", "data": self._take_held()})
+            assert self._current is not None
+            self.send(Reports(self._current.item, self._current.attempt, self._take_held()))
 
-    def _take_held(self) -> list[Message]:
+    def _take_held(self) -> list[Report]:
         held, self._held = self._held, []
         return held
 
@@ -153,19 +171,19 @@ class Worker:
     def serve(self) -> None:
         """Until told to end, or until the agent is gone."""
         self.serving = True
-        self.channel.send({"m": "hello", "pid": os.getpid()})
+        self.channel.send(Hello())
         while True:
             message = self._next()
-            if message is None or message["m"] == "end":
-                break
-            if message["m"] == "run":
-                self._run(message)
-                if message.get("last"):
-                    break
-            elif message["m"] == "clear":
+            if isinstance(message, Clear):
                 with suppress(LookupError):  # said when it is to be run
-                    self._leave_the_previous_for(self.lookup(message["target"], message["nodeid"]))
-                self.channel.send({"m": "cleared"})
+                    self._leave_the_previous_for(self.lookup(message.target, message.nodeid))
+                self.channel.send(Cleared())
+                continue
+            if not isinstance(message, RunItem):
+                break
+            self._run(message)
+            if message.last:
+                break
         self.leave()
 
     def _next(self) -> Message | None:
@@ -174,69 +192,64 @@ class Worker:
         except KeyboardInterrupt:
             return None
 
-    def _run(self, message: Message) -> None:
+    def _run(self, message: RunItem) -> None:
         try:
-            item = self.lookup(message["target"], message["nodeid"])
+            item = self.lookup(message.target, message.nodeid)
         except LookupError as error:
             self._current = message
-            self.send({"m": "done", "escaped": str(error), "ran": self.ran})
+            self.send(Done(message.item, message.attempt, self.ran, escaped=str(error)))
             return
-        if message.get("prepare"):
+        if message.prepare:
             self._prepare(item, message)
             return
         self._leave_the_previous_for(item)
         self._current = message
-        item.ondol_prepared = message.get("prepared")  # type: ignore[attr-defined]
+        item.ondol_prepared = message.prepared  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
         self.baseline = self._before or (hygiene.take() if self._must_be_clean(message) else None)
         self.finished_wide = False
-        ended = self._protocol(item, self._follower(item, message))
+        done = self._protocol(item, self._follower(item, message), Done(message.item, message.attempt, self.ran + 1))
         self._previous = item
         self.ran += 1
         dirt = self._look_around()
         fault = self._device_fault(item)
         self.phase[0] = 0
-        done: Message = {
-            "m": "done",
-            "reports": self._take_held(),
-            "dirt": [[d.kind, d.what] for d in dirt],
-            "poison": fault,
-            "ran": self.ran,
-        }
-        self.send({**done, **ended})
+        done = done._replace(reports=self._take_held(), dirt=[[d.kind, d.what] for d in dirt], poison=fault)
+        self.send(done._replace(fault="runtime-open") if getattr(item, "ondol_open_failed", False) else done)
 
-    def _must_be_clean(self, message: Message) -> bool:
+    def _must_be_clean(self, message: RunItem) -> bool:
         """An item with a process of its own leaves nothing to anybody: only who fails dirty items wants to know."""
-        return self.place.hygiene == "fail" or (self.place.hygiene != "off" and not message.get("last"))
+        return self.place.hygiene == "fail" or (self.place.hygiene != "off" and not message.last)
 
-    def _prepare(self, item: pytest.Item, message: Message) -> None:
+    def _prepare(self, item: pytest.Item, message: RunItem) -> None:
         """A task's preparation: no device, no fixtures, and its failure is its own task's."""
         self._current = message
         self.ran += 1
+        done = Done(message.item, message.attempt, self.ran)
         try:
-            answer: Message = {"prepared": prepared.pack(item.name, item.ondol_prepare())}  # type: ignore[attr-defined]
+            done = done._replace(prepared=prepared.pack(item.name, item.ondol_prepare()))  # type: ignore[attr-defined]
         except prepared.Unsendable as error:
-            answer = {"escaped": str(error)}
+            done = done._replace(escaped=str(error))
         except BaseException:
-            answer = {"escaped": traceback.format_exc()}
-        self.send({"m": "done", "ran": self.ran, **answer})
+            done = done._replace(escaped=traceback.format_exc())
+        self.send(done)
 
-    def _protocol(self, item: pytest.Item, follower: pytest.Item | None) -> Message:
+    def _protocol(self, item: pytest.Item, follower: pytest.Item | None, done: Done) -> Done:
         """Run the item through pytest's own protocol; anything that escapes it is said, not raised."""
         try:
             self.config.hook.pytest_runtest_protocol(item=item, nextitem=follower)
         except pytest.exit.Exception as stop:
-            return {"exit": [str(stop.msg), stop.returncode]}
+            return done._replace(exit=[str(stop.msg), stop.returncode])
         except KeyboardInterrupt:
-            return {"escaped": "KeyboardInterrupt"}
+            return done._replace(escaped="KeyboardInterrupt")
         except BaseException:
-            return {"escaped": traceback.format_exc()}
-        return {}
+            return done._replace(escaped=traceback.format_exc())
+        return done
 
-    def _follower(self, item: pytest.Item, message: Message) -> pytest.Item | None:
-        if message.get("hint") is not None:
-            return self.lookup(message["hint"], message["hint_nodeid"])
-        return pytest_inside.sibling(self.session, item) if message.get("more") else None
+    def _follower(self, item: pytest.Item, message: RunItem) -> pytest.Item | None:
+        if message.hint is not None:
+            return self.lookup(message.hint, message.hint_nodeid)
+        return pytest_inside.sibling(self.session, item) if message.more else None
 
     def _leave_the_previous_for(self, item: pytest.Item | None) -> None:
         """The hint was wrong, or nothing follows: tear down what only the previous items needed."""
@@ -249,8 +262,8 @@ class Worker:
 
     def _send_late(self, report: pytest.TestReport | None) -> None:
         if report is not None:
-            data = pytest_inside.report_to_wire(self.config, report)
-            self.send({"m": "late", "data": data})
+            assert self._current is not None
+            self.send(LateReport(self._current.item, pytest_inside.report_to_wire(self.config, report)))
 
     # ------------------------------------------------------------------ after an item
 
@@ -285,9 +298,8 @@ class Worker:
             self._leave_the_previous_for(None)
             self._finish_session()
             pytest_inside.save_coverage(self.config)
-            self.channel.send({"m": "left"})
+            self.channel.send(Left())
             pytest_inside.run_exit_handlers()
-            self.channel.send({"m": "bye"})
         except BaseException:
             status = 70
         os._exit(status)
@@ -317,7 +329,7 @@ def begin_in_fork(
     except BaseException:
         faulthandler.disable()
         try:
-            channel.send({"m": "broken", "text": traceback.format_exc()})
+            channel.send(Broken(place.name, traceback.format_exc()))
         except OSError:
             pass
     os._exit(71)

@@ -1,0 +1,319 @@
+"""Every message between the processes of a run: one frozen type each, made at one end, matched at the other.
+
+Fields, never sentences: `why` and `reason` are for people, and nothing is decided by what they say. `pack` and `unpack`
+are used by `wire` and `lines` only. What is not exactly one of these types is garbage, whoever sent it: a test shares
+its process with our end of the channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+Report: TypeAlias = dict[str, Any]
+#: How an attempt ended: by itself, or as said.
+How = Literal["done", "crashed", "timeout", "device-lost", "interrupted"]
+#: What the worker knows about why an item failed, beyond the text of the failure.
+Fault = Literal["", "runtime-open"]
+#: A worker died after its last item, in which part of its end.
+Late = Literal["", "finaliser", "exit handler"]
+
+
+def never(message: NoReturn) -> NoReturn:
+    """At the end of every match: the type checker knows that all were handled."""
+    raise AssertionError(f"unhandled message {message!r}")
+
+
+# ---------------------------------------------------------------------- controller → agent
+
+
+class RunItem(NamedTuple):
+    """Hand `item` to the worker of `slot`; the agent passes it on as it is."""
+
+    slot: str
+    item: int
+    attempt: int
+    #: The collected item that it concerns: another one than `item` when it only prepares that one.
+    target: int
+    nodeid: str
+    fresh: bool = False
+    last: bool = False
+    hint: int | None = None
+    hint_nodeid: str = ""
+    more: bool = False
+    timeout: float = 0.0
+    runtime: str = ""
+    prepare: bool = False
+    prepared: Any = None
+    env: dict[str, str] = {}
+    devices: Sequence[dict[str, Any]] = ()
+
+
+class Probe(NamedTuple):
+    """Ask whether the device is healthy."""
+
+    device: str
+    env: dict[str, str]
+    command: Sequence[str]
+    timeout: float
+
+
+class Finish(NamedTuple):
+    """Nothing more will come. `good`: the run went well as far as is known."""
+
+    good: bool = False
+
+
+#: Give back what the slot was handed and has not started.
+Revoke = NamedTuple("Revoke", [("slot", str)])
+#: End the slot's worker.
+Retire = NamedTuple("Retire", [("slot", str)])
+#: Try once more to start a worker there.
+Resume = NamedTuple("Resume", [("slot", str)])
+#: The device is set aside: end what runs there.
+Lose = NamedTuple("Lose", [("slot", str), ("why", str)])
+#: Ctrl-C.
+Interrupt = NamedTuple("Interrupt", [])
+#: End everything, now.
+Kill = NamedTuple("Kill", [])
+#: Are you there?
+Ping = NamedTuple("Ping", [])
+Command = RunItem | Revoke | Retire | Resume | Lose | Probe | Interrupt | Finish | Kill | Ping
+
+# ---------------------------------------------------------------------- controller → node, before its agent listens
+
+#: Which ids did you collect?
+ListIds = NamedTuple("ListIds", [])
+#: Take this order.
+Order = NamedTuple("Order", [("ids", Sequence[str])])
+#: Become the agent.
+Go = NamedTuple("Go", [("limits", dict[str, float]), ("rules", dict[str, Any])])
+#: Mend the cache that made `item` fail: for the node program, which knows the node's caches.
+Heal = NamedTuple("Heal", [("slot", str), ("item", int), ("text", str)])
+
+# ---------------------------------------------------------------------- agent ↔ worker
+
+
+class Done(NamedTuple):
+    """The item has ended, and the worker is fit to say so."""
+
+    item: int
+    attempt: int
+    #: Items that this worker has run.
+    ran: int
+    reports: Sequence[Report] = ()
+    dirt: Sequence[Sequence[str]] = ()
+    #: The device context is unusable, for this reason.
+    poison: str | None = None
+    #: `pytest.exit`: message and status.
+    exit: Sequence[Any] | None = None
+    #: What came out of pytest's protocol although nothing should.
+    escaped: str = ""
+    prepared: Any = None
+    fault: Fault = ""
+
+
+#: A worker is ready.
+Hello = NamedTuple("Hello", [])
+#: Its fixtures are finished; only exit handlers are left to run.
+Left = NamedTuple("Left", [])
+#: Reports of the running item.
+Reports = NamedTuple("Reports", [("item", int), ("attempt", int), ("data", Sequence[Report])])
+#: A warning; of no item when it came between two.
+Warned = NamedTuple("Warned", [("item", int | None), ("attempt", int | None), ("data", dict[str, Any])])
+#: A wider fixture's finaliser failed after its last item had ended.
+LateReport = NamedTuple("LateReport", [("item", int), ("data", Report)])
+#: The worker could not do its work: a fault of ours.
+Broken = NamedTuple("Broken", [("worker", str), ("text", str)])
+#: What another item needs is torn down no longer: the answer to `Clear`.
+Cleared = NamedTuple("Cleared", [])
+#: Agent → worker: tear down what this item does not need.
+Clear = NamedTuple("Clear", [("target", int), ("nodeid", str)])
+#: Agent → worker: finish your fixtures and leave.
+End = NamedTuple("End", [])
+FromWorker = Hello | Cleared | Done | Left | Reports | Warned | LateReport | Broken
+ToWorker = RunItem | Clear | End
+
+# ---------------------------------------------------------------------- agent → controller
+
+
+class Ended(NamedTuple):
+    """An attempt has ended; said once for each `Started`."""
+
+    slot: str
+    worker: str
+    item: int
+    attempt: int
+    how: How
+    reason: str = ""
+    warm: bool = False
+    reports: Sequence[Report] = ()
+    dirt: Sequence[Sequence[str]] = ()
+    poison: str | None = None
+    exit: Sequence[Any] | None = None
+    escaped: str = ""
+    prepared: Any = None
+    fault: Fault = ""
+    #: Bytes on the worker's channel that were no message of ours.
+    garbage: int = 0
+    #: Of an attempt that was cut off: what it had printed, its stacks, the phase that it was in.
+    output: dict[str, str] = {}
+    dump: str = ""
+    phase: str = ""
+
+
+class WorkerEnded(NamedTuple):
+    """A worker is gone."""
+
+    slot: str
+    worker: str
+    why: str
+    abnormal: bool
+    ran: int
+    late: Late = ""
+    #: Its last item, if the worker died in a finaliser that belongs to it.
+    blamed: int | None = None
+
+
+#: A worker has said hello.
+WorkerUp = NamedTuple("WorkerUp", [("slot", str), ("worker", str), ("pid", int)])
+#: The item begins.
+Started = NamedTuple("Started", [("slot", str), ("worker", str), ("item", int), ("attempt", int), ("warm", bool)])
+#: These were handed to the slot and will not be started.
+Revoked = NamedTuple("Revoked", [("slot", str), ("items", Sequence[int])])
+#: The slot has no worker any more.
+Retired = NamedTuple("Retired", [("slot", str)])
+#: No worker came to life there.
+StartFailed = NamedTuple("StartFailed", [("slot", str), ("worker", str), ("why", str)])
+#: SIGKILL does not end what runs there.
+Unreapable = NamedTuple("Unreapable", [("slot", str), ("why", str)])
+#: What a health probe said; None = healthy.
+Probed = NamedTuple("Probed", [("device", str), ("fault", str | None)])
+#: What was done about the cache; empty = nothing could be.
+Healed = NamedTuple("Healed", [("item", int), ("what", str)])
+#: The answer to `Ping`.
+Pong = NamedTuple("Pong", [])
+FromAgent = WorkerUp | Started | Ended | Revoked | Retired | StartFailed | WorkerEnded | Unreapable | Probed | Pong
+AgentEvent = FromAgent | Healed | Reports | Warned | LateReport | Broken
+
+# ---------------------------------------------------------------------- node → the engine's links
+
+
+class Collected(NamedTuple):
+    """What the node collected and what it offers."""
+
+    digest: str
+    errors: Sequence[str]
+    devices: Sequence[dict[str, Any]]
+    cpus: int
+    host: str
+    mode: str
+    python: str
+
+
+#: First of all; `version` decides whether anything else is understood.
+Here = NamedTuple("Here", [("version", str), ("host", str), ("pid", int)])
+Collecting = NamedTuple("Collecting", [("file", str)])
+Ids = NamedTuple("Ids", [("ids", Sequence[str])])
+#: The next message is read by the agent.
+Ready = NamedTuple("Ready", [])
+Note = NamedTuple("Note", [("text", str)])
+#: The node will be taken away.
+Notice = NamedTuple("Notice", [("why", str)])
+#: What the node's room has to say.
+Room = NamedTuple("Room", [("status", int), ("room", dict[str, Any]), ("lines", Sequence[str])])
+#: Nothing runs there any more; what is new in the room is published.
+Harvest = NamedTuple("Harvest", [])
+#: Last words about what went wrong. `hopeless`: trying again would end in the same way.
+Gone = NamedTuple("Gone", [("why", str), ("hopeless", bool)])
+#: Everything went well.
+Bye = NamedTuple("Bye", [])
+OfNode = Here | Collecting | Collected | Ids | Ready | Note | Notice | Room | Harvest | Gone | Bye
+FromNode = OfNode | AgentEvent
+ToNode = Command | ListIds | Order | Go | Heal
+#: Everything that travels.
+Message = FromNode | ToNode | FromWorker | ToWorker
+
+# ---------------------------------------------------------------------- the engine's links → controller: in one process
+
+
+#: Are more nodes expected, and how many are left?
+Outlook = NamedTuple("Outlook", [("expecting", bool), ("left", int)])
+
+
+class NodeUp(NamedTuple):
+    """It has collected the same items; its devices and slots are named with it."""
+
+    node: str
+    outlook: Outlook
+    devices: Sequence[dict[str, Any]]
+    slots: dict[str, list[str]]
+    prepare_slots: Sequence[str] = ()
+    host: str = ""
+    mode: str = ""
+    python: str = ""
+    waited: float = 0.0
+    collected: float = 0.0
+
+
+#: Its agent is gone and what ran there ended, as `how` says; it may come back.
+NodeLost = NamedTuple("NodeLost", [("node", str), ("outlook", Outlook), ("why", str), ("how", How)])
+#: It is not asked again.
+NodeOut = NamedTuple("NodeOut", [("node", str), ("outlook", Outlook), ("why", str), ("log", str)])
+#: It will be taken away: it finishes what runs, if that can, and gets nothing new.
+NodeNotice = NamedTuple("NodeNotice", [("node", str), ("outlook", Outlook), ("why", str)])
+#: For nodes that nobody can name yet.
+EngineWaits = NamedTuple("EngineWaits", [("engine", str), ("what", str)])
+NodeWaits = NamedTuple("NodeWaits", [("node", str), ("what", str)])
+NodeNote = NamedTuple("NodeNote", [("node", str), ("text", str)])
+NodeRoom = NamedTuple("NodeRoom", [("node", str), ("room", Room)])
+#: In time: what runs may still finish.
+AllocationEnding = NamedTuple("AllocationEnding", [("why", str)])
+#: What runs now would be killed with everything that could report it.
+AllocationOver = NamedTuple("AllocationOver", [("why", str)])
+Waits = EngineWaits | NodeWaits | NodeNote | NodeRoom | AllocationEnding | AllocationOver
+NodeEvent = NodeUp | NodeLost | NodeOut | NodeNotice | Waits
+Event = AgentEvent | NodeEvent
+#: How the other end of a link ended: well, and in words.
+Buried = NamedTuple("Buried", [("clean", bool), ("how", str)])
+
+# ---------------------------------------------------------------------- packing
+
+
+def _accepted(hint: Any) -> tuple[tuple[type, ...], tuple[type, ...], tuple[Any, ...]]:
+    """Types of a value, types of what it holds, and the only values that it may have."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return (object,), (), ()
+    if origin is Literal:
+        return (str,), (), inner
+    if origin in (Union, UnionType):
+        return tuple(t for one in inner for t in _accepted(one)[0]), (), ()
+    if origin is Sequence:
+        return (list, tuple), _accepted(inner[0])[0], ()
+    return ((int, float) if hint is float else (origin or hint,)), (), ()
+
+
+_KNOWN: dict[str, tuple[Any, list[Any]]] = {
+    kind.__name__: (kind, [_accepted(hint) for hint in get_type_hints(kind).values()]) for kind in get_args(Message)
+}
+
+
+def pack(message: Message) -> list[Any]:
+    return [type(message).__name__, *message]
+
+
+def unpack(data: Any) -> Message | None:
+    """None for what is none of the messages above."""
+    try:
+        kind, accepted = _KNOWN[data[0]]
+        for value, (types, inner, values) in zip(data[1:], accepted, strict=False):
+            if not isinstance(value, types) or (values and value not in values):
+                return None
+            if inner and not all(isinstance(one, inner) for one in value):
+                return None
+        made: Message = kind(*data[1:])
+    except (LookupError, TypeError):
+        return None
+    return made
