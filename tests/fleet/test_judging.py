@@ -177,8 +177,8 @@ def test_a_device_is_set_aside_on_evidence_and_everywhere_reported(suite) -> Non
     result = suite.pytest(*flags, devices="sim:3")
     assert set(result.verdicts.values()) == {"passed"}
     (quarantine,) = result.record.quarantines
-    assert quarantine["device"] == "sim0"
-    assert len(quarantine["items"]) >= 3
+    assert quarantine.device == "sim0"
+    assert len(quarantine.items) >= 3
     assert "set aside: sim0" in result.output
     from ondol.report import run_json, run_junit, run_markdown
 
