@@ -335,8 +335,8 @@ def test_n(n, device):
     record = load(journal)
     assert record.counts() == {"passed": 12}, result.output
     assert len(events(journal, "node-lost")) == 3
-    assert [q["device"] for q in record.quarantines] == ["bad/cpu0"]
-    assert "lost 3 times, at last: killed by SIGKILL" in record.quarantines[0]["why"]
+    assert [q.device for q in record.quarantines] == ["bad/cpu0"]
+    assert "lost 3 times, at last: killed by SIGKILL" in record.quarantines[0].why
     assert sum(item.flaky for item in record.items) == 3
 
 
@@ -359,7 +359,7 @@ def test_n(n, device):
     )
     result = suite.ondol("--launch=env W={node} {agent}", "--nodes=good,bad", "--retries=2", devices="cpu:2")
     assert result.record.counts() == {"passed": 30}, result.output
-    assert {q["device"] for q in result.record.quarantines} == {"bad/cpu0", "bad/cpu1"}, result.output
+    assert {q.device for q in result.record.quarantines} == {"bad/cpu0", "bad/cpu1"}, result.output
     assert "went badly here and passed elsewhere" in result.output
 
 

@@ -205,8 +205,8 @@ def test_a_failed_probe_sets_the_device_aside_and_its_items_move(suite) -> None:
     )
     probe = "sh -c 'test $ONDOL_DEVICE != sim0 || { echo melted; exit 1; }'"
     result = suite.pytest(f"--ondol-probe={probe}", devices="sim:2")
-    assert [q["device"] for q in result.record.quarantines] == ["sim0"]
-    assert "melted" in result.record.quarantines[0]["why"]
+    assert [q.device for q in result.record.quarantines] == ["sim0"]
+    assert "melted" in result.record.quarantines[0].why
     assert set(result.verdicts.values()) == {"passed"}
 
 
@@ -233,7 +233,7 @@ def test_an_idle_worker_of_a_device_that_is_set_aside_spoils_its_last_item(suite
         "echo melted; exit 1\n"
     )
     result = suite.pytest(f"--ondol-probe=sh {suite.path}/probe.sh", devices="sim:2")
-    assert [q["device"] for q in result.record.quarantines] == ["sim0"], result.output
+    assert [q.device for q in result.record.quarantines] == ["sim0"], result.output
     assert set(result.verdicts.values()) == {"passed"}, result.output
     assert "finaliser" not in result.output
 
@@ -241,7 +241,7 @@ def test_an_idle_worker_of_a_device_that_is_set_aside_spoils_its_last_item(suite
 def test_a_probe_that_hangs_is_an_answer(suite) -> None:
     suite.write(test_a="import os\ndef test_1(): os.abort()\ndef test_2(): pass\n")
     result = suite.pytest("--ondol-probe=sleep 600", "--ondol-probe-timeout=1", "--ondol-retries=0", devices="sim:1")
-    assert [q["device"] for q in result.record.quarantines] in ([], ["sim0"])
+    assert [q.device for q in result.record.quarantines] in ([], ["sim0"])
     assert result.verdicts["test_1"] == "crashed"
     assert not suite.survivors()
 
@@ -270,7 +270,7 @@ def test_only_lost_items_make_the_status_incomplete(suite) -> None:
     result = suite.pytest("--ondol-start=spawn", "--ondol-startup-timeout=0.01", "--ondol-grace=0.1", devices="sim:1")
     assert result.record.counts() == {"device-lost": 1}
     assert result.status == 121
-    assert "no worker could start here" in result.record.quarantines[0]["why"]
+    assert "no worker could start here" in result.record.quarantines[0].why
 
 
 HYGIENE = """

@@ -144,7 +144,7 @@ def test_a_worker_that_no_signal_ends_loses_its_device_and_not_the_run(
     assert [item.verdict for item in others] == ["passed"] * 6, output
     assert "not ended by SIGKILL" in stuck.attempts[0].reason
     lost = [attempt.device for attempt in stuck.attempts if attempt.outcome == "device-lost"]
-    assert [quarantine["device"] for quarantine in result.record.quarantines] == lost
+    assert [quarantine.device for quarantine in result.record.quarantines] == lost
     if freeze == "once":
         assert (stuck.verdict, len(lost), result.status) == ("passed", 1, 0), output
     else:

@@ -166,7 +166,7 @@ def test_all_of_it_in_one_suite(suite, trouble, monkeypatch) -> None:
         assert result.verdicts[f"test_{name}"] == verdict, (name, result.output[-5000:])
         assert result.verdicts[f"test_healthy_after_{name}[0]"] == "passed", name
     assert sum(result.record.counts().values()) == len(result.record.items) == 2 * len(MATRIX)
-    assert {fatal["file"] for fatal in result.record.fatal} == {"test_crash_on_import.py", "test_hang_on_import.py"}
+    assert {fatal.file for fatal in result.record.fatal} == {"test_crash_on_import.py", "test_hang_on_import.py"}
     assert result.status == 1
     assert not suite.survivors()
 

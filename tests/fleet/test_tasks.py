@@ -136,8 +136,8 @@ def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
     result = suite.pytest("--ondol-retries=3", devices="sim:2")
     assert set(short(result).values()) == {"passed"}
     for quarantine in result.record.quarantines:
-        assert quarantine["device"] == "sim0"
-        assert "507899" in quarantine["why"]
+        assert quarantine.device == "sim0"
+        assert "507899" in quarantine.why
 
 
 def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_lost(suite) -> None:
@@ -157,7 +157,7 @@ def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_lost
     task_file(suite, "t", body)
     result = suite.pytest(devices="sim:1")
     assert set(short(result).values()) == {"device-lost"}
-    assert [quarantine["device"] for quarantine in result.record.quarantines] == ["sim0"]
+    assert [quarantine.device for quarantine in result.record.quarantines] == ["sim0"]
 
 
 def test_two_runtimes_that_take_turns_are_opened_for_every_task(suite) -> None:

@@ -40,7 +40,7 @@ def test_a_node_that_is_drained_loses_what_runs_there(suite: Suite, cluster: Clu
     assert out["node"] == "n2"
     assert "(Slurm says that n2 is" in str(out["why"])
     assert "DRAIN" in str(out["why"]), "why it is not started again is not said"
-    assert {q["device"] for q in record.quarantines} == {"n2/cuda0", "n2/cuda1"}
+    assert {q.device for q in record.quarantines} == {"n2/cuda0", "n2/cuda1"}
     assert any(e["device"] == "n1/cuda0" for e in events(journal, "start")[6:]), (
         "a draining node was given nothing more"
     )

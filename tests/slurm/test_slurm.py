@@ -171,7 +171,7 @@ def test_a_node_that_goes_down_takes_its_items_with_it(suite: Suite, cluster: Cl
     result = end_of(suite, process, journal)
     assert load(journal).counts() == {"passed": 12}, result.output
     assert "node n2 is left out: Slurm says that n2 is DOWN" in result.output
-    assert {q["device"] for q in load(journal).quarantines} == {"n2/cuda0", "n2/cuda1"}
+    assert {q.device for q in load(journal).quarantines} == {"n2/cuda0", "n2/cuda1"}
     cluster.restore()
     assert suite.wait_for(lambda: not suite.survivors())
 

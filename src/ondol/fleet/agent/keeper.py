@@ -135,10 +135,14 @@ class Keeper:
 
     # ------------------------------------------------------------------ deadlines
 
+    def look_at_the_clock(self, now: float) -> None:
+        """Begin to end it, if one of its deadlines has passed."""
+        if self.ladder is None and (broken := self.overdue(now)):
+            deaf = self.phase == "deaf"
+            self.start_ladder("crashed" if deaf else "timeout", broken, now, dump=not deaf)
+
     def overdue(self, now: float) -> str | None:
         """Which limit it has broken, in words."""
-        if self.ladder is not None:
-            return None
         if self.deadline is not None and now >= self.deadline:
             return {
                 "start": f"did not start within {self.limits.startup:g} s",

@@ -100,8 +100,9 @@ def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: 
     if own is not None:
         return float(own)
     marker = item.get_closest_marker("timeout")
-    if marker is None:
-        return default
-    value = float(marker.args[0] if marker.args else marker.kwargs.get("timeout", 0))
+    given = (marker.args[0] if marker.args else marker.kwargs.get("timeout")) if marker is not None else None
+    if given is None:
+        return default  # also where a mark only says how (`method="thread"`) and not when
+    value = float(given)
     # pytest-timeout, where it is installed, gets the chance to fail the item from inside first.
     return value + grace if value and item.config.pluginmanager.hasplugin("timeout") else value
