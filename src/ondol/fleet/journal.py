@@ -86,114 +86,31 @@ class WorkerEnded(NamedTuple):
     late: str = ""
 
 
-class Collecting(NamedTuple):
-    node: str
-
-
+Collecting = NamedTuple("Collecting", [("node", str)])
 #: A file ended or hung the process that collected it.
-class CollectionFault(NamedTuple):
-    file: str
-    why: str
-
-
-class Planned(NamedTuple):
-    items: Sequence[str]
-
-
-class Worker(NamedTuple):
-    slot: str
-    worker: str
-    pid: int
-
-
+CollectionFault = NamedTuple("CollectionFault", [("file", str), ("why", str)])
+Planned = NamedTuple("Planned", [("items", Sequence[str])])
+Worker = NamedTuple("Worker", [("slot", str), ("worker", str), ("pid", int)])
 #: A later verdict of the same item replaces the earlier one and is always worse.
-class Verdict(NamedTuple):
-    item: int
-    verdict: str
-    flaky: bool
-    why: str
-
-
+Verdict = NamedTuple("Verdict", [("item", int), ("verdict", str), ("flaky", bool), ("why", str)])
 #: A wider fixture's finaliser failed after its last item had its verdict.
-class Late(NamedTuple):
-    item: int
-    text: str
-
-
-class Healed(NamedTuple):
-    item: int
-    what: str
-
-
-class Probe(NamedTuple):
-    device: str
-    fault: str | None
-
-
+Late = NamedTuple("Late", [("item", int), ("text", str)])
+Healed = NamedTuple("Healed", [("item", int), ("what", str)])
+Probe = NamedTuple("Probe", [("device", str), ("fault", str | None)])
 #: A device is set aside; `items` are the witnesses.
-class Quarantine(NamedTuple):
-    device: str
-    why: str
-    items: Sequence[int]
-
-
-class StartFailed(NamedTuple):
-    slot: str
-    worker: str
-    why: str
-
-
-class AgentDied(NamedTuple):
-    why: str
-
-
-class EngineWaits(NamedTuple):
-    engine: str
-    what: str
-
-
-class NodeWaits(NamedTuple):
-    node: str
-    what: str
-
-
-class NodeLost(NamedTuple):
-    node: str
-    why: str
-    how: str
-
-
-class NodeOut(NamedTuple):
-    node: str
-    why: str
-    log: str
-
-
-class NodeNotice(NamedTuple):
-    node: str
-    why: str
-
-
-class NodeNote(NamedTuple):
-    node: str
-    text: str
-
-
-class Room(NamedTuple):
-    node: str
-    status: int
-    room: dict[str, Any]
-
-
-class AllocationOver(NamedTuple):
-    why: str
-
-
+Quarantine = NamedTuple("Quarantine", [("device", str), ("why", str), ("items", Sequence[int])])
+StartFailed = NamedTuple("StartFailed", [("slot", str), ("worker", str), ("why", str)])
+AgentDied = NamedTuple("AgentDied", [("why", str)])
+EngineWaits = NamedTuple("EngineWaits", [("engine", str), ("what", str)])
+NodeWaits = NamedTuple("NodeWaits", [("node", str), ("what", str)])
+NodeLost = NamedTuple("NodeLost", [("node", str), ("why", str), ("how", str)])
+NodeOut = NamedTuple("NodeOut", [("node", str), ("why", str), ("log", str)])
+NodeNotice = NamedTuple("NodeNotice", [("node", str), ("why", str)])
+NodeNote = NamedTuple("NodeNote", [("node", str), ("text", str)])
+Room = NamedTuple("Room", [("node", str), ("status", int), ("room", dict[str, Any])])
+AllocationOver = NamedTuple("AllocationOver", [("why", str)])
 #: The controller's last line.
-class Over(NamedTuple):
-    status: int
-    counts: dict[str, int]
-
+Over = NamedTuple("Over", [("status", int), ("counts", dict[str, int])])
 
 OfNodes = EngineWaits | NodeWaits | NodeUp | NodeLost | NodeOut | NodeNotice | NodeNote | Room | AllocationOver
 OfItems = Start | End | Verdict | Late | Healed

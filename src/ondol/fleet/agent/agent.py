@@ -318,7 +318,9 @@ class Agent:
         if not isinstance(message, FromWorker):
             keeper.channel.decoder.garbage += 1  # a test got hold of our channel
             return
-        if keeper.ladder is not None and isinstance(message, messages.Hello | messages.Reports | Done):
+        if keeper.ladder is not None and isinstance(
+            message, messages.Hello | messages.Cleared | messages.Reports | Done
+        ):
             # Its attempt is over by our clock. Signals of the ladder wake what hung, and it would report a pass.
             return
         now = self.clock()
