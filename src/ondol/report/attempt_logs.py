@@ -49,8 +49,10 @@ def _text(nodeid: str, gathered: Gathered) -> str:
     lines = [nodeid, f"attempt {gathered.number} {place}: {attempt.outcome.value}", attempt.reason]
     # Every report repeats what the item had printed before.
     sections = {name: text for report in gathered.reports for name, text in report.get("sections", [])}
-    sections |= {f"Captured {name} until then": text for name, text in (gathered.ending.get("output") or {}).items()}
-    sections |= {"Failure": gathered.text, "Stacks": gathered.ending.get("dump") or ""}
+    ending = gathered.ending
+    assert ending is not None
+    sections |= {f"Captured {name} until then": text for name, text in ending.output.items()}
+    sections |= {"Failure": gathered.text, "Stacks": ending.dump}
     for name, text in sections.items():
         lines += [f"----- {name} -----", text.rstrip()] if text else []
     return "\n".join(filter(None, lines)) + "\n"

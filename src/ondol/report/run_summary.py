@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from ondol.fleet.controller.controller import Controller
 from ondol.fleet.model import TASK_SUFFIX
+from ondol.fleet.record import load
 from ondol.fleet.verdict import Verdict
-from ondol.report import run_record, run_table
+from ondol.report import run_table
 
 SHOWN = 20
 
@@ -64,7 +65,7 @@ def _some(word: str, these: list[tuple[int, str]], controller: Controller) -> li
 def write(terminal: Any, run: Run) -> None:
     if any(TASK_SUFFIX in item.nodeid for item in run.controller.items):
         terminal.section("tasks", sep="-")
-        for line in run_table.lines(run_record.load(run.journal), run.controller.attempts):
+        for line in run_table.lines(load(run.journal), run.controller.attempts):
             terminal.line(line)
     terminal.section("ondol", sep="-")
     for line in lines(run):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.outcome import Gathered
-from ondol.report.run_record import ItemRecord, RunRecord
+from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.words import printable
 
 _HEAD = ("task", "verdict", "device", "attempts", "seconds", "exit code")
