@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import time
@@ -13,13 +14,12 @@ from statistics import median
 from bench import measure, synthetic
 from bench.raw_tree import key_of
 from bench.rows import Row, megabytes, seconds
-from ondol.host import files
-from ondol.store import pack
-from ondol.store.entry import Address, Entry, File
+from ondol.host import files, proctree
+from ondol.store.entry import Address
 
 _LANES = 1_000
-#: Entries in each lane: (scope, tool, how many). `pr` is a scope of the lane's own.
-_IN_EACH = (("main", "triton", 40), ("main", "inductor", 20), ("pr", "triton", 40))
+#: Entries in each lane, in `main` and in a scope of the lane's own.
+_IN_MAIN, _OF_ITS_OWN = 60, 40
 _DESCRIPTORS = 1024
 _ROUNDS = 3
 
@@ -33,8 +33,7 @@ def run() -> list[Row]:
         synthetic.make_store(store)
         started = time.perf_counter()
         size = sum(_make_lane(store / "lanes", number) for number in range(_LANES))
-        entries = _LANES * sum(count for _, _, count in _IN_EACH)
-        note = f"{_LANES:,} lanes, {_LANES + 1:,} scopes, {entries:,} entries"
+        note = f"{_LANES:,} lanes, {_LANES + 1:,} scopes, {_LANES * (_IN_MAIN + _OF_ITS_OWN):,} entries"
         rows = [Row("the store", megabytes(size), note=f"{note}; made in {time.perf_counter() - started:.0f} s")]
         where = ("--store", store)
         commands: dict[str, tuple[Sequence[str | Path], int]] = {
@@ -65,13 +64,10 @@ def _make_lane(lanes: Path, number: int) -> int:
 
 
 def _packs(number: int) -> Iterator[tuple[Address, bytes]]:
-    serial = number * 100
-    for scope, tool, count in _IN_EACH:
-        for _ in range(count):
-            address = Address(scope if scope == "main" else f"{scope}-{number}", tool, "any", key_of(serial))
-            body = File("k.cubin", False, b"cubin %d " % serial * 40)
-            yield address, pack.encode(Entry(address, (body,), f"kernel_{serial}", 1.0, {}))
-            serial += 1
+    for position in range(_IN_MAIN + _OF_ITS_OWN):
+        serial = number * 1000 + position
+        address = Address("main" if position < _IN_MAIN else f"pr-{number}", "triton", "any", key_of(serial))
+        yield address, synthetic.pack_of(address, serial)
 
 
 def _row(work: Path, name: str, command: Sequence[str | Path], rounds: int) -> Row:
@@ -94,10 +90,22 @@ def _measured(work: Path, command: Sequence[str | Path]) -> tuple[float, float]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+        peak = 0
+        while child.poll() is None:
+            peak = max([peak, *map(_peak_of, [child.pid, *proctree.descendants(child.pid)])])
+            time.sleep(0.02)
     took = time.perf_counter() - started
     said = (work / "output").read_text(errors="replace")[-2000:]
     if child.returncode or "warning" in said:
         raise RuntimeError(f"{' '.join(map(str, command))}: status {child.returncode}: {said}")
-    return took, usage.ru_maxrss / 1000
+    return took, peak / 1000
+
+
+def _peak_of(pid: int) -> int:
+    """The most memory that a process has had so far, in KiB: its helpers are not waited for, so nobody sums them up."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0  # it has just ended
+    found = re.search(r"VmHWM:\s+(\d+)", status)
+    return int(found[1]) if found else 0

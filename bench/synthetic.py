@@ -34,8 +34,13 @@ def add_entries(path: Path, start: int, stop: int) -> None:
 def _packs(start: int, stop: int) -> Iterator[tuple[Address, bytes]]:
     for number in range(start, stop):
         address = Address("main", "triton", "any", key_of(number))
-        children = {"k.cubin": b"cubin %d " % number * 40, "k.ttir": b"module {}", "k.json": b'{"number": %d}' % number}
-        group = json.dumps({"child_paths": {child: child for child in children}}).encode()
-        contents = {**children, "__grp__k.json": group}
-        files = tuple(File(name, False, data) for name, data in contents.items())
-        yield address, pack.encode(Entry(address, files, f"kernel_{number}", 1.0, {}))
+        yield address, pack_of(address, number)
+
+
+def pack_of(address: Address, number: int) -> bytes:
+    """An entry that Triton would take, and that is unlike any other number's."""
+    children = {"k.cubin": b"cubin %d " % number * 40, "k.ttir": b"module {}", "k.json": b'{"number": %d}' % number}
+    group = json.dumps({"child_paths": {child: child for child in children}}).encode()
+    contents = {**children, "__grp__k.json": group}
+    files = tuple(File(name, False, data) for name, data in contents.items())
+    return pack.encode(Entry(address, files, f"kernel_{number}", 1.0, {}))

@@ -42,6 +42,8 @@ def clean(store: DirectoryStore, limits: gc_plan.Limits, now: float, *, dry_run:
     total = sum(stored.weight for stored in everything)
     free, _ = filesystem.free_space(store.root_fd())
     planned = gc_plan.plan(candidates, limits, now, free)
+    if not dry_run:
+        planned.sort(key=lambda removal: (removal.stored.place, removal.stored.address))  # folder by folder
     removed = planned if dry_run else [removal for removal in planned if store.delete(removal.stored)]
     leftovers = 0 if dry_run else _sweep(store, now)
     return Cleaned(

@@ -100,10 +100,11 @@ class DirectoryStore:
     def _list(self, lane: Lane, scope: str, tool: str) -> Iterator[Stored]:
         trusted = self._trusts(lane.owner, scope)
         for fingerprint in lane.names(scope, tool):
+            if not all(map(is_plain_name, (scope, tool, fingerprint))):
+                continue
             for key, status in lane.packs(scope, tool, fingerprint):
-                address = Address(scope, tool, fingerprint, key)
-                if all(map(is_plain_name, address)):
-                    on_disk = status.st_blocks * 512
+                if is_plain_name(key):
+                    address, on_disk = Address(scope, tool, fingerprint, key), status.st_blocks * 512
                     yield Stored(address, lane.name, lane.owner, status.st_size, status.st_mtime, trusted, on_disk)
 
     def _folder_of(self, stored: Stored) -> tuple[Lane, int]:
