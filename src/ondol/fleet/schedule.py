@@ -130,16 +130,18 @@ class Scheduler(Situation):
         if self.reserved and device in self.reserved.devices:
             self.gangs.insert(0, self.reserved.work)
             self.reserved = None
-        actions: list[Action] = []
         for state in self._of_device(device):
             state.down = True
             self._give_back(state.todo)
             state.todo = []
-            # Also for a single one: it may wait for a worker that is being replaced, and none will come.
-            if state.handed and not state.waiting:
-                state.waiting = True
-                actions.append(Revoke(state.slot.name))
-        return actions + [Revoke(g.slot) for g in self.running.values() if g.running and device in g.devices]
+        return self._ask_back(self._of_device(device), [g for g in self.running.values() if device in g.devices])
+
+    def _ask_back(self, states: Iterable[SlotState], gangs: Iterable[Gang]) -> list[Action]:
+        """What has not begun; also a single one: the worker that it waits for may never come."""
+        asked = [state for state in states if state.handed and not state.waiting]
+        for state in asked:
+            state.waiting = True
+        return [Revoke(name) for name in (*(s.slot.name for s in asked), *(g.slot for g in gangs if g.running))]
 
     def drop(self, work: int) -> bool:
         """Never run it (its preparation failed). False when it was not waiting any more."""
@@ -157,12 +159,7 @@ class Scheduler(Situation):
     def stop(self) -> list[Action]:
         """Hand out nothing more; take back what has not started."""
         self.stopping = True
-        actions: list[Action] = []
-        for state in self.slots.values():
-            if state.handed and not state.waiting:
-                state.waiting = True
-                actions.append(Revoke(state.slot.name))
-        return actions + [Revoke(gang.slot) for gang in self.running.values() if gang.running]
+        return self._ask_back(self.slots.values(), self.running.values())
 
     # ------------------------------------------------------------------ what to do now
 
