@@ -235,7 +235,7 @@ def _convert(option: Option, raw: Any, origin: str, directory: str) -> Value:
             "list": "names, separated by commas",
             "count": "a number such as 1",
             "text": "a text",
-            "path": "a path; this version speaks no s3:// or the like",
+            "path": "a path: name a directory or a file; this version speaks no s3://",
             "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
         raise UsageError(
