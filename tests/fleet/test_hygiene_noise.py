@@ -155,3 +155,24 @@ def test_what_frameworks_start_once_is_known_and_what_items_leave_is_still_named
     assert list(found) == ["test_pool_and_own", "test_thread"], found
     assert [what.partition(" ")[0] for what in found["test_pool_and_own"]] == ["descriptor:"] * 2
     assert found["test_thread"] == ["thread: left-over"]
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_what_a_driver_opens_for_itself_is_its_own(suite, driver: bool) -> None:  # type: ignore[no-untyped-def]
+    """CUDA keeps a pipe and a socket from the moment the device is opened; an item without a device has no such excuse."""
+    (suite.path / "device").write_text("")
+    suite.write(
+        conftest=f"from ondol.fleet.worker import hygiene\nhygiene.DEVICE_FILES = ({str(suite.path / 'device')!r},)\n"
+        "hygiene.IGNORED_FILES += hygiene.DEVICE_FILES\n",
+        test_a=f"""
+        import os, socket
+        kept = []
+        def test_first_use():
+            if {driver}:
+                kept.append(os.open({str(suite.path / "device")!r}, os.O_RDONLY))
+            kept.extend([os.pipe(), socket.socket()])
+        """,
+    )
+    result = suite.pytest(devices="cpu:1")
+    assert result.record.counts() == {"passed": 1}
+    assert ("left behind" in result.output) is not driver, result.output

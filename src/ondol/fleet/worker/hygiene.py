@@ -24,7 +24,8 @@ DEVICE_LIMIT = 256 << 20
 #: Set by pytest itself around every phase.
 IGNORED_ENV = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
 #: Opened once by runtimes and kept on purpose.
-IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "/dev/nvidia", "/dev/dri", "/dev/kfd", "anon_inode:")
+DEVICE_FILES = ("/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/davinci", "/dev/accel")
+IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "anon_inode:", *DEVICE_FILES)
 #: What lies under os.environ: copying it does not decode every value after every item.
 _ENVIRONMENT: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -208,8 +209,16 @@ def absorb(baseline: Snapshot, before: Snapshot, after: Snapshot) -> Snapshot:
 def compare(before: Snapshot, after: Snapshot, *, finished_wide: bool) -> list[Dirt]:
     """What is there now that was not there before."""
     dirt, owners = _new_threads_and_children(before, after)
-    dirt += _new_fds(before, after, pipes=not any(known.pipes for known in owners))
-    if after.rss - before.rss > RSS_LIMIT:
+    opened = _opened(before, after)
+    # A driver that was opened for the first time keeps pipes, sockets and hundreds of megabytes of its own.
+    driver = any(target.startswith(DEVICE_FILES) for target in opened.values())
+    ignored = IGNORED_FILES + (("pipe:", "socket:") if driver else ())
+    ignored += ("pipe:",) if any(known.pipes for known in owners) else ()
+    dirt += [Dirt("descriptor", f"{n} → {target}") for n, target in opened.items() if not target.startswith(ignored)]
+    dirt += [
+        Dirt("descriptor", f"closed standard descriptor {n}") for n in sorted(before.fds - after.fds) if int(n) < 3
+    ]
+    if after.rss - before.rss > RSS_LIMIT and not driver:
         dirt.append(Dirt("memory", f"resident memory grew by {(after.rss - before.rss) >> 20} MiB"))
     if after.device_memory - before.device_memory > DEVICE_LIMIT:
         dirt.append(Dirt("device memory", f"grew by {(after.device_memory - before.device_memory) >> 20} MiB"))
@@ -247,17 +256,15 @@ def _new_threads_and_children(before: Snapshot, after: Snapshot) -> tuple[list[D
     return dirt, owners
 
 
-def _new_fds(before: Snapshot, after: Snapshot, *, pipes: bool) -> list[Dirt]:
-    found = []
+def _opened(before: Snapshot, after: Snapshot) -> dict[str, str]:
+    """New descriptors, and what they lead to."""
+    found = {}
     for number in sorted(after.fds - before.fds, key=int):
         try:
-            target = os.readlink(f"/proc/self/fd/{number}")
+            found[number] = os.readlink(f"/proc/self/fd/{number}")
         except OSError:
             continue  # the listing's own descriptor
-        if not target.startswith(IGNORED_FILES) and (pipes or not target.startswith("pipe:")):
-            found.append(Dirt("descriptor", f"{number} → {target}"))
-    lost = {number for number in before.fds - after.fds if int(number) <= 2}
-    return found + [Dirt("descriptor", f"closed standard descriptor {number}") for number in sorted(lost)]
+    return found
 
 
 def _thread_names(idents: frozenset[int]) -> list[str]:
