@@ -213,6 +213,28 @@ def test_markdown_that_leaves_its_place() -> None:
     assert "`" not in words.code_span("a`b``c")[1:-1]
 
 
+def test_summary_of_a_run_with_evil_tests(ondol: Ondol, tmp_path: Path) -> None:
+    """What a test raised, its name and its file, in the step summary and in `ondol report`."""
+    (tmp_path / "test_evil.py").write_text(
+        f"import pytest\n@pytest.mark.parametrize('x', [1], ids=[{EVIL[:30]!r}])\n"
+        f"def test_evil(x):\n    raise RuntimeError({EVIL!r})\n"
+    )
+    summary = tmp_path / "summary.md"
+    state = str(tmp_path / "state")
+    command = [sys.executable, "-m", "ondol", "test", "--devices", "cpu:1", "test_evil.py"]
+    env = {**os.environ, "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), "XDG_STATE_HOME": state}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stdout
+    told = summary.read_text()
+    assert "test_evil" in told
+    harmless(told.replace("### ", ""))
+    report = subprocess.run(
+        [sys.executable, "-m", "ondol", "report", "latest"], env=env, cwd=tmp_path, capture_output=True, check=False
+    )
+    outside = re.sub(r"`[^`]*`", "", harmless(report.stdout.decode().replace("### ", "")))
+    assert not re.search(r"(?<!\\)[<\[`]", outside)
+
+
 def test_only_one_place_prints() -> None:
     """Whoever writes to the terminal past `cli/output` writes past its protection."""
     found = set()

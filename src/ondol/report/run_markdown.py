@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ondol import words
 from ondol.fleet.journal import NodeLost, NodeNotice, NodeOut, NodeUp
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
@@ -18,11 +19,11 @@ def render(record: RunRecord) -> str:
         lines += ["**The run was cut off**; this is what its journal knew.", ""]
     for node in record.nodes:
         if not isinstance(node, NodeUp):
-            lines.append(f"- node `{node.node}` {_NODES[type(node)]}: {_one_line(node.why)}")
+            lines.append(f"- node {words.code_span(node.node)} {_NODES[type(node)]}: {_one_line(node.why)}")
     for quarantine in record.quarantines:
-        lines.append(f"- device `{quarantine.device}` was set aside: {_one_line(quarantine.why)}")
+        lines.append(f"- device {words.code_span(quarantine.device)} was set aside: {_one_line(quarantine.why)}")
     for fatal in record.fatal:
-        lines.append(f"- `{fatal.file}` ended the process that collected it: {_one_line(fatal.why)}")
+        lines.append(f"- {words.code_span(fatal.file)} ended the process that collected it: {_one_line(fatal.why)}")
     bad = [item for item in record.items if (verdict := Verdict(item.verdict)).bad or verdict is Verdict.DEVICE_LOST]
     if bad:
         lines += ["", "| item | verdict | attempts | device | why |", "|---|---|---|---|---|"]
@@ -31,14 +32,15 @@ def render(record: RunRecord) -> str:
     flaky = [item for item in record.items if item.flaky]
     if flaky:
         lines += ["", "Flaky:", ""]
-        lines += [f"- `{item.nodeid}`: {_one_line(item.why)}" for item in flaky[:SHOWN]]
+        lines += [f"- {words.code_span(item.nodeid)}: {_one_line(item.why)}" for item in flaky[:SHOWN]]
     return "\n".join(lines) + "\n"
 
 
 def _row(item: ItemRecord) -> str:
     device = item.attempts[-1].device if item.attempts else ""
-    return f"| `{_one_line(item.nodeid)}` | {item.verdict} | {len(item.attempts)} | {device} | {_one_line(item.why)} |"
+    name, device = words.code_span(item.nodeid), words.markdown(device)
+    return f"| {name} | {item.verdict} | {len(item.attempts)} | {device} | {_one_line(item.why)} |"
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")[:200]
+    return words.markdown(" ".join(text.split())[:200])

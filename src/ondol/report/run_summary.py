@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
+from ondol import words
 from ondol.fleet.controller.controller import Controller
 from ondol.fleet.model import TASK_SUFFIX
 from ondol.fleet.record import load
@@ -66,7 +67,7 @@ def write(terminal: Any, run: Run) -> None:
     if any(TASK_SUFFIX in item.nodeid for item in run.controller.items):
         terminal.section("tasks", sep="-")
         for line in run_table.lines(load(run.journal), run.controller.attempts):
-            terminal.line(line)
+            terminal.line(words.printable(line))
     terminal.section("ondol", sep="-")
     for line in lines(run):
-        terminal.line(line)
+        terminal.line(words.printable(line))
