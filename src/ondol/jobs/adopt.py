@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from ondol.errors import UsageError
-from ondol.host import identity
-from ondol.jobs import publish
+from ondol.host import bounded, identity
+from ondol.jobs import after, publish
 from ondol.light import Any, Record
 from ondol.store.directory import DirectoryStore
 from ondol.tools.api import CacheDir, Found, Refused, Tool
@@ -49,22 +49,25 @@ def adopt(
             f"{directory} is not a directory", hint="name the cache directory itself, such as ~/.triton/cache"
         )
     cache = CacheDir(os.path.abspath(directory), ours=False)
-    found: list[Found] = []
-    problems: list[Problem] = []
-    try:
-        for item in tool.scan(cache, identity.this_host()):
-            if isinstance(item, Found):
-                found.append(item)
-            else:
-                problems.append(_problem(cache, item))
-    except OSError as error:
-        raise UsageError(f"{directory} cannot be read", because=error.strerror or str(error))
+    # In a helper with bounds: anybody may have filled that directory.
+    answer = bounded.call(partial(_scan, tool, cache), 3600.0, progress, after.HARVEST_MEMORY)
+    found = [Found(*fields) for fields in answer[0]]
+    problems = [_problem(cache, Refused(*fields)) for fields in answer[1]]
     problems += _foreign(cache, found, partial(store.trusts, scope=scope))
     if dry_run:
         return Adopted(publish.Outcome(), len(found), problems)
     outcome = publish.publish(store, tool, cache, found, scope, provenance, progress, 3600.0, sign)
     problems += [_problem(cache, Refused(kind, place, why)) for kind, place, why in outcome.refused]
     return Adopted(outcome, len(found), problems)
+
+
+def _scan(tool: Tool, cache: CacheDir, _report: bounded.Report) -> Any:
+    try:
+        items = list(tool.scan(cache, identity.this_host()))
+    except OSError as error:
+        raise UsageError(f"{cache.path} cannot be read", because=error.strerror or str(error))
+    parted = [[tuple(item) for item in items if isinstance(item, kind)] for kind in (Found, Refused)]
+    return parted[0], parted[1]
 
 
 def _problem(cache: CacheDir, refused: Refused) -> Problem:
