@@ -46,6 +46,7 @@ PURE = [
     "fleet/model.py",
     "fleet/schedule.py",
     "fleet/situation.py",
+    "fleet/stacks.py",
     "fleet/together.py",
     "fleet/worker_names.py",
     "fleet/verdict.py",

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ondol.fleet import stacks
 from ondol.fleet.agent.launch import Started
 from ondol.fleet.messages import Clear, End, How, Message, RunItem
 from ondol.fleet.starts import PHASES, SECTION_LIMIT, Limits, Place
@@ -255,7 +256,7 @@ class Keeper:
 
     def dumped(self) -> str:
         """Stacks since the current item began."""
-        return _without_our_frames(_read(self.dump, self._dump_seen))
+        return stacks.readable(_read(self.dump, self._dump_seen))
 
     def printed(self) -> dict[str, str]:
         """What it had captured when it died."""
@@ -284,13 +285,3 @@ def _read(fd: int, start: int) -> str:
     head = os.pread(fd, SECTION_LIMIT // 4, start).decode(errors="replace")
     tail = os.pread(fd, SECTION_LIMIT * 3 // 4, size - SECTION_LIMIT * 3 // 4).decode(errors="replace")
     return f"{head}\n[… {size - start - SECTION_LIMIT} bytes left out …]\n{tail}"
-
-
-def _without_our_frames(dump: str) -> str:
-    """Stacks end where the item's do: what lies below it is the same in every worker."""
-    kept, ours = [], False
-    for line in dump.splitlines():
-        ours = (ours or "/ondol/fleet/worker/worker.py" in line) and line.startswith("  File ")
-        if not ours:
-            kept.append(line)
-    return "\n".join(kept)
