@@ -141,6 +141,9 @@ class Runner:
                 self.far = run_session.Far(engine, wish, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
             self.journal = journal.Journal(run_session.journal_path(config))
+        except OSError as error:
+            path = run_session.journal_path(config)
+            raise pytest.UsageError(f"--journal {path}: {error}. Nothing was run; name a file that can be made")
         except OndolError as error:
             raise pytest.UsageError(str(error))
         self.config = config

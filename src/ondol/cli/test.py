@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ondol.cli import command_first, flags, run
+from ondol.errors import UsageError
 from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.starts import ForNodes
@@ -79,6 +80,11 @@ def main(arguments: list[str]) -> int:
     ours, theirs = parse(arguments)
     if find_spec("pytest") is None:  # said before anything is opened or started
         raise ModuleNotFoundError(name="pytest")
+    if any(word.split("=")[0] == "--retries" for word in arguments) and find_spec("pytest_retry"):
+        raise UsageError(
+            "--retries is an option of Ondol and of pytest-retry, which is installed; nothing was run",
+            hint="--ondol-retries N for attempts after a crash; -o retries=N for pytest-retry's",
+        )
     journal = Path(ours.ondol_journal or journals.new_path())
     ours.ondol_journal = str(journal)
     ours.ondol_devices = ours.ondol_devices or ""  # the ini file may name them; else: auto

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import types
 from typing import Any
 
@@ -26,7 +27,9 @@ class Interrupts:
         return [self._read, self._write]
 
     def __enter__(self) -> Interrupts:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # `pytest.main()` in a thread: signals are the main thread's, whose program decides what they mean.
+        here = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGINT, signal.SIGTERM) if here else ():
             self._old[number] = signal.signal(number, self._on_signal)
         return self
 

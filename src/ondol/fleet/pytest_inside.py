@@ -8,6 +8,7 @@ and the exit handlers (they belong to the process that registered them).
 from __future__ import annotations
 
 import atexit
+import copy
 import fcntl
 import logging
 import os
@@ -33,7 +34,7 @@ REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
 #: Where the plugins are that write such files, or finish the whole run: the controller's alone do.
 REPORTERS = (
     *("_pytest.junitxml", "_pytest.cacheprovider", "_pytest.stepwise"),
-    *("pytest_reportlog", "pytest_html", "pytest_jsonreport"),
+    *("pytest_reportlog", "pytest_html", "pytest_jsonreport", "pytest_github_actions_annotate_failures"),
     *("ondol.pytest_runner", "ondol.testing.node"),
 )
 
@@ -266,6 +267,14 @@ def be_xdist_worker(config: pytest.Config, env: dict[str, str]) -> None:
         config.option.dist = "no"
 
 
+def plugins_timeout(item: pytest.Item) -> float | None:
+    """What pytest-timeout would do, by marker, option, variable or ini file; 0 = never, None = nobody said."""
+    import pytest_timeout  # type: ignore[import-untyped]
+
+    found = pytest_timeout._get_item_settings(item).timeout
+    return None if found is None else float(found)
+
+
 def save_coverage(config: pytest.Config) -> None:
     """pytest-cov in the controller combines what its forks leave beside its own data file."""
     plugin = config.pluginmanager.get_plugin("_cov")
@@ -306,6 +315,47 @@ def _failed_subtests(config: pytest.Config) -> Any:
     except ImportError:
         return {}
     return config.stash.get(failed_subtests_key, {})
+
+
+class Unfinished:
+    """Allure writes an item's result in the process that runs it. For an item that never came to its end there, the
+    item's hooks are gone through here, for Allure alone, with the report that was made instead.
+    """
+
+    def __init__(self, item: pytest.Item, report: pytest.TestReport) -> None:
+        self._item = item
+        self._report = report
+
+    def tell(self) -> None:
+        manager = self._item.config.pluginmanager
+        listeners = [p for p in manager.get_plugins() if type(p).__module__ == "allure_pytest.listener"]
+        if listeners:
+            manager.register(self)
+            try:
+                self._hook("pytest_runtest_protocol", nextitem=None)
+            finally:
+                manager.unregister(self)
+
+    def _hook(self, name: str, **arguments: Any) -> None:
+        manager = self._item.config.pluginmanager
+        heard = ("allure_pytest.listener", __name__)
+        others = [p for p in manager.get_plugins() if type(p).__module__ not in heard]
+        manager.subset_hook_caller(name, others)(item=self._item, **arguments)
+
+    def pytest_runtest_protocol(self) -> bool:
+        def end() -> None:
+            raise RuntimeError(self._report.longreprtext)
+
+        self._hook("pytest_runtest_setup")
+        self._hook("pytest_runtest_makereport", call=CallInfo.from_call(end, when="setup"))
+        self._hook("pytest_runtest_teardown", nextitem=None)
+        return True
+
+    def pytest_runtest_makereport(self) -> pytest.TestReport:
+        """As of its setup: the phase that Allure believes without having seen another."""
+        told = copy.copy(self._report)
+        told.when = "setup"
+        return told
 
 
 def warning_to_wire(message: warnings.WarningMessage, when: str, nodeid: str, location: Any) -> dict[str, Any]:

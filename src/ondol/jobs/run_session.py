@@ -229,9 +229,13 @@ def _scheduler(
     prepares = [w for w in plan.prepares if plan.prepares[w] not in refused]
     works = [w for w in plan.works if w.index not in refused and (w.index < len(plan.items) or w.index in prepares)]
     order = (("failedfirst", False), ("newfirst", False), ("loadscopereorder", True))
+    slots = make_slots(fleet, option(config, "workers-per-device"), len(prepares))
+    if config.getoption("stepwise", False):
+        # One after the other, up to the first failure: that is one worker's work.
+        slots = [slot for n, slot in enumerate(slots) if n == 0 or not slot.device]
     return schedule.build(
         works,
-        make_slots(fleet, option(config, "workers-per-device"), len(prepares)),
+        slots,
         fleet.devices,
         keep_order=any(config.getoption(name, usual) != usual for name, usual in order),
         retries_first=settings.careful,

@@ -128,13 +128,17 @@ class PytestShow:
         if as_reported and ending.how == "done":
             return found
         phase = last.phase if ending.how != "done" else "teardown"
-        kept = [report for report in found if report.when != phase or report.failed]
+        # An item is shown once: what failed before its worker was gone stands in the report about its end.
+        kept = [report for report in found if report.when != phase and not report.failed]
         text = last.text if not last.reports and last.text else (final.why or ending.reason)
         made = _made(node, phase, f"{final.verdict.value}: {text}", 0.0)
+        made.sections += [(f"Failure in {r.when} before", r.longreprtext) for r in found if r.failed]
         for name, output in ending.output.items():
             made.sections.append((f"Captured {name} until then", output))
         if ending.dump:
             made.sections.append(("Stacks", ending.dump))
+        if ending.how != "done":
+            pytest_inside.Unfinished(node, made).tell()
         return _completed(node, [*kept, made])
 
 

@@ -99,10 +99,10 @@ def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: 
     own = wishes.get("timeout")
     if own is not None:
         return float(own)
+    if item.config.pluginmanager.hasplugin("timeout"):
+        # It gets the chance to fail the item from inside first.
+        value = pytest_inside.plugins_timeout(item)
+        return default if value is None else value + grace if value else 0.0
     marker = item.get_closest_marker("timeout")
     given = (marker.args[0] if marker.args else marker.kwargs.get("timeout")) if marker is not None else None
-    if given is None:
-        return default  # also where a mark only says how (`method="thread"`) and not when
-    value = float(given)
-    # pytest-timeout, where it is installed, gets the chance to fail the item from inside first.
-    return value + grace if value and item.config.pluginmanager.hasplugin("timeout") else value
+    return default if given is None else float(given)

@@ -86,6 +86,11 @@ class WorkerPlugin:
     def pytest_runtest_teardown(self) -> None:
         self._worker.phase[0] = PHASES.index("teardown")
 
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
+        """pytest-timeout's thread ends the whole process: the agent, which has the same deadline, ends the item."""
+        return True if settings.method == "thread" else None
+
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._worker.send_report(report)
@@ -157,7 +162,8 @@ class Worker:
         """A good setup waits for its call and a good teardown for `done`: every message wakes three processes."""
         self._any_failed |= report.failed
         report.sections = [(name, shorten(text)) for name, text in report.sections]
-        self._held.append(pytest_inside.report_to_wire(self.config, report))
+        data = pytest_inside.report_to_wire(self.config, report)
+        self._held.append({**data, "longrepr": bounded(data["longrepr"])} if report.failed else data)
         if report.when not in {"setup", "teardown"} or not report.passed:
             assert self._current is not None
             self.send(Reports(self._current.item, self._current.attempt, self._take_held()))
@@ -303,6 +309,15 @@ class Worker:
         except BaseException:
             status = 70
         os._exit(status)
+
+
+def bounded(value: Any) -> Any:
+    """A failure's text with the same limit: an assertion about 50 MB would travel through three processes."""
+    if isinstance(value, str):
+        return shorten(value)
+    if isinstance(value, dict):
+        return {name: bounded(one) for name, one in value.items()}
+    return [bounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def shorten(text: str) -> str:
