@@ -176,9 +176,10 @@ def _open(path: Path) -> int:
     return fd
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole line; a torn last line is what a kill leaves, not an error."""
+def read(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Every whole line from byte `start` on; a torn last line is what a kill leaves, not an error."""
     with open(path, "rb") as file:
+        file.seek(start)
         for line in file:
             try:
                 event = json.loads(line)
@@ -188,9 +189,9 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def events(path: Path) -> Iterator[tuple[float, Event]]:
+def events(path: Path, start: int = 0) -> Iterator[tuple[float, Event]]:
     """Every event with its time; what another version wrote and this one does not know is passed over."""
-    for line in read(path):
+    for line in read(path, start):
         kind = _KINDS.get(line["e"])
         if kind is None:
             continue

@@ -97,7 +97,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("node-dir", "where the checkout is on the nodes (default: as here)", {"default": "", "metavar": "DIR"}),
     _number("engine-timeout", 3600, "how long to wait for a node; never counts as a test's time; 0 = for ever"),
-    _number("engine-silence", 120, "a node that is not heard for so long is lost; 0 = never"),
+    _number(
+        "engine-silence", 120, "a node, or the agent of this machine, that is not heard for so long is ended; 0 = never"
+    ),
     _number("engine-margin", 60, "stop handing out so long before the allocation's time limit"),
     Option(
         "device-env", "one more variable that selects devices", {"action": "append", "default": [], "metavar": "NAME"}

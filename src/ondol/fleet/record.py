@@ -96,7 +96,7 @@ class RunRecord:
                 self.fatal.append(event)
                 self.collecting = ""
             case journal.Run():
-                self.run = event
+                self.run, self.complete, self.status = event, False, None
             case journal.Planned():
                 self.items = [ItemRecord(nodeid) for nodeid in event.items]
                 self.planned = True

@@ -60,6 +60,8 @@ class Rules:
     #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
     #: tells the controller, and the agent stays to report what ends.
     term_is_notice: bool = False
+    #: Seconds after which its controller ends an agent that does not answer; 0 = never.
+    silence: float = 120.0
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,7 @@ class _Carrier:
         self._interrupts = interrupts
         self._told_interrupts = 0
         self._controller_gone = 0.0
+        self._has_agent = False
         #: Whether the run went well, as far as the controller knew when it let us go.
         self._good = False
         self._heard = time.monotonic()
@@ -195,7 +196,7 @@ class _Carrier:
 
     def _pass_on(self, data: bytes) -> None:
         for message in self._program.decoder.feed(data):
-            if isinstance(message, messages.Ping):
+            if isinstance(message, messages.Ping) and not self._has_agent:
                 self._program.tell(messages.Pong())
                 continue
             if isinstance(message, messages.Heal):
@@ -212,6 +213,8 @@ class _Carrier:
     def _from_agent(self) -> None:
         found, open_ = self._channel.receive_all()
         for message in found:
+            # From now on it answers for itself: one that is stopped must not be taken for alive.
+            self._has_agent = self._has_agent or isinstance(message, messages.Ready)
             self._program.tell(message)
         if not open_ and proctree.alive(self._pid):
             # It closed its end and lives on, or is about to die: either way there is nothing more to hear.

@@ -127,8 +127,13 @@ class _Links:
         self._session = session
         self._private = private
         self._limits = limits_of(config)
-        links = room.links(os.environ)
-        self._rules = Rules(tmpdir, option(config, "hygiene"), option(config, "recycle-after"), links)
+        self._rules = Rules(
+            tmpdir,
+            option(config, "hygiene"),
+            option(config, "recycle-after"),
+            room.links(os.environ),
+            silence=option(config, "engine-silence"),
+        )
         self._base = pytest_inside.base_temp(config)
         wish = option(config, "start")
         toucher = config.stash.get(clean.TOUCHED, "")

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
-from ondol.fleet.journal import CollectionFault, Journal, read
-from ondol.fleet.record import load
+from ondol.fleet.journal import CollectionFault, Journal, events
+from ondol.fleet.record import RunRecord, load
 from ondol.fleet.starts import UnderFront
 from ondol.host import fixed_place, itself, killing, proctree
 from ondol.report import run_markdown
@@ -29,6 +29,8 @@ Environment = dict[str, str]
 
 MAX_FATAL_FILES = 20
 PYTEST_INTERNAL_ERROR = 3
+#: Words with which pytest answers and runs nothing.
+_ONLY_ASKED = {"-h", "--help", "-V", "-VV", "--version", "--markers"}
 
 
 @dataclass
@@ -54,11 +56,12 @@ def run(request: Request, environment: Environment, through: Sequence[str] = ())
             status = watch.wait()
             forward.clear()
             end_leftovers()
-            if os.WIFEXITED(status):
+            record = watch.record()
+            if os.WIFEXITED(status) and (record.complete or _never_began(request, record, os.WEXITSTATUS(status))):
                 return os.WEXITSTATUS(status)
-            culprit = _culprit(request.journal)
-            how = watch.why or killing.say_status(status)
-            if culprit is None:
+            # Whatever its status says, nobody has accounted for the items.
+            culprit, how = record.collecting, watch.why or killing.say_status(status)
+            if record.planned:
                 return _after_a_dead_controller(request.journal, how)
             if culprit in request.fatal or len(request.fatal) >= MAX_FATAL_FILES or not culprit:
                 sys.stderr.write(f"ondol: collection died outside any test file ({how}); nothing was run\n")
@@ -68,20 +71,9 @@ def run(request: Request, environment: Environment, through: Sequence[str] = ())
             request.arguments.append(f"--ondol-collection-fault={culprit}={how}")
 
 
-def _culprit(journal: Path) -> str | None:
-    """The file that was being collected; None when collection was over, "" when no file had been begun."""
-    last = ""
-    try:
-        for event in read(journal):
-            if event["e"] == "planned":
-                return None
-            if event["e"] == "collecting":
-                last = event["node"]
-            elif event["e"] == "collection-fault":
-                last = ""
-    except OSError:
-        return ""
-    return last
+def _never_began(request: Request, record: RunRecord, status: int) -> bool:
+    """It refused what it was asked for, or it was only asked something."""
+    return not record.first and (status != 0 or bool(_ONLY_ASKED.intersection(request.arguments)))
 
 
 def _note_fault(journal: Path, file: str, how: str) -> None:
@@ -112,6 +104,8 @@ class _Watch:
         self._collected = False
         self._progress = time.monotonic()
         self._size = -1
+        #: What an earlier run left in the same file says nothing about this one.
+        self._start = _size(request.journal)
 
     def wait(self) -> int:
         try:
@@ -127,15 +121,20 @@ class _Watch:
     def _look(self) -> None:
         """While it collects: does the journal still grow?"""
         now = time.monotonic()
-        try:
-            size = self.request.journal.stat().st_size
-        except OSError:
-            size = 0
+        size = _size(self.request.journal)
         if size != self._size:
             self._size, self._progress = size, now
-            self._collected = _culprit(self.request.journal) is None
+            self._collected = self.record().planned
         elif self.request.collect_timeout and now - self._progress > self.request.collect_timeout:
             self._end_the_hang()
+
+    def record(self) -> RunRecord:
+        """What this pytest has written so far."""
+        record = RunRecord()
+        if _size(self.request.journal) > self._start:
+            for at, event in events(self.request.journal, self._start):
+                record.apply(event, at)
+        return record
 
     def _end_the_hang(self) -> None:
         pid = self.process.pid
@@ -147,6 +146,13 @@ class _Watch:
         self.why = f"no progress for {limit:g} s; it hung at {_innermost(stacks)}"
         killing.kill_all({pid, *proctree.descendants(pid)}, os.getpid())
         self._collected = True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _innermost(stacks: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Iterable
@@ -17,24 +19,34 @@ import pytest
 from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import ForkLauncher, Reborn
-from ondol.fleet.messages import AgentEvent, Buried, Event, ToNode
+from ondol.fleet.messages import AgentEvent, Buried, Event, Finish, Interrupt, Kill, Ping, ToNode
 from ondol.fleet.starts import AsAgent, Limits, Rules, Session
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
 from ondol.fleet.worker.worker import begin_in_fork
 from ondol.host import itself, killing, proctree
 from ondol.host.gpu_context import cuda_fault
 
+#: Seconds. An agent that is told to end is waited for so long if it does not answer, and so long for its end.
+HURRY, BURY = 10.0, 30.0
+
 
 class Link:
-    """One agent process and the channel to it."""
+    """One agent process and the channel to it. An agent that does not answer (stopped, or in the kernel) is ended."""
 
-    def __init__(self, pid: int, channel: wire.Channel, before: set[int]) -> None:
+    def __init__(self, pid: int, channel: wire.Channel, before: set[int], silence: float) -> None:
         self.pid = pid
         self.channel = channel
         self._before = before
         self.gone = False
+        self._silence = silence or float("inf")
+        #: Since when it owes us an answer; and when it was last heard.
+        self._asked: float | None = None
+        self._heard = time.monotonic()
+        self._why = ""
 
     def send(self, message: ToNode) -> None:
+        if isinstance(message, Interrupt | Kill | Finish):
+            self._silence = min(self._silence, HURRY)
         try:
             self.channel.send(message)
         except OSError:
@@ -44,18 +56,36 @@ class Link:
         """What has arrived, waiting for it or for `also`; sets `gone` at the end of the stream."""
         watched = [self.channel.fileno()] + ([also] if also is not None else [])
         if self.channel.fileno() not in select.select(watched, [], [], timeout)[0]:
+            self._look_at_the_clock(time.monotonic())
             return []
         found, open_ = self.channel.receive_all()
         self.gone = self.gone or not open_
+        self._heard, self._asked = time.monotonic(), None
         return [message for message in found if isinstance(message, AgentEvent)]
+
+    def _look_at_the_clock(self, now: float) -> None:
+        """Ask it when it has been quiet for a while; end it when it has owed us the answer for too long."""
+        if self._asked is None and now - self._heard > self._silence / 4:
+            self._asked = now
+            self.send(Ping())
+        elif self._asked is not None and now - self._asked > self._silence:
+            self._end(f"it did not answer for {self._silence:g} s and was killed")
+
+    def _end(self, why: str) -> None:
+        self._why, self.gone = why, True
+        killing.send(self.pid, signal.SIGKILL)
 
     def bury(self) -> Buried:
         """Wait for the agent and end whatever it left: killed itself, it could not clean up."""
         self.channel.close()
         try:
+            pidfd = os.pidfd_open(self.pid)
+            if not select.select([pidfd], [], [], BURY)[0]:
+                self._end(f"it did not end within {BURY:g} s and was killed")
+            os.close(pidfd)
             _, status = os.waitpid(self.pid, 0)
-            buried = Buried(status == 0, killing.say_status(status))
-        except ChildProcessError:
+            buried = Buried(status == 0, self._why or killing.say_status(status))
+        except (ChildProcessError, ProcessLookupError):
             buried = Buried(False, "gone")
         # Its orphans are ours now. Children that the controller had before, or started since, are the user's.
         strays = {p for p in proctree.children(os.getpid()) if p not in self._before and not _in_our_group(p)}
@@ -116,7 +146,7 @@ def start_forked(
             traceback.print_exc()
         os._exit(status)
     theirs.close()
-    return Link(pid, wire.Channel(ours, token), before)
+    return Link(pid, wire.Channel(ours, token), before, rules.silence)
 
 
 def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
@@ -133,7 +163,7 @@ def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     )
     theirs.close()
     process.returncode = 0  # waited for by its pid
-    return Link(process.pid, wire.Channel(ours, token), before)
+    return Link(process.pid, wire.Channel(ours, token), before, rules.silence)
 
 
 def _prepare() -> set[int]:

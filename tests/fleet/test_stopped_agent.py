@@ -1,0 +1,47 @@
+"""SIGSTOP of the agent, which a test can send to its parent: found by its silence, ended, replaced; nothing lives on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from ondol.fleet.journal import read
+from ondol.host import proctree
+
+STOPS = """
+import os, signal
+def test_1(): pass
+def test_stops():
+    mark = os.environ["LOG"] + ".stopped"
+    if not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getppid(), signal.SIGSTOP)
+        signal.pause()
+def test_3(): pass
+"""
+
+
+@pytest.mark.fault
+def test_a_stopped_agent_is_replaced_and_the_run_goes_on(suite) -> None:
+    suite.write(test_a=STOPS)
+    result = suite.pytest("--ondol-engine-silence=4", devices="cpu:1")
+    assert result.verdicts == {"test_1": "passed", "test_stops": "passed", "test_3": "passed"}
+    (died,) = [event for event in read(result.journal) if event["e"] == "agent-died"]
+    assert "did not answer" in died["why"]
+    assert not suite.survivors()
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("killed", [signal.SIGKILL, signal.SIGTERM])
+def test_the_front_goes_and_takes_a_stopped_agent_with_it(suite, killed: int) -> None:
+    """Nobody waits for the silence of a whole run once it is to end."""
+    suite.write(test_a=STOPS)
+    journal = suite.path / "journal.jsonl"
+    process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}"])
+    assert suite.wait_for(lambda: os.path.exists(f"{suite.log}.stopped"))
+    os.kill(process.pid, killed)
+    process.communicate(timeout=60)
+    assert suite.wait_for(lambda: not suite.survivors(), 40), [proctree.describe(p) for p in suite.survivors()]
