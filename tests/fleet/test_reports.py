@@ -139,3 +139,22 @@ def test_the_command_writes_what_is_asked(suite, mixed) -> None:
     assert done.returncode == 1
     assert json.loads(done.stdout)["counts"]["failed"] == 1
     ElementTree.parse(suite.path / "a.xml")
+
+
+def test_an_item_that_was_tried_on_two_devices_is_one_test_case_in_pytests_junit(suite) -> None:
+    """pytest's own JUnit file tells test cases apart by their id and their worker."""
+    suite.write(
+        test_a="""
+        import os
+        def test_crash():
+            if not os.path.exists("crashed"):
+                open("crashed", "w").close()
+                os.abort()
+        def test_other(): pass
+        """
+    )
+    result = suite.pytest("--junitxml=results.xml", devices="sim:2")
+    (crash,) = (item for item in result.record.items if item.nodeid.endswith("test_crash"))
+    assert len({attempt.device for attempt in crash.attempts}) == 2
+    cases = ElementTree.parse(suite.path / "results.xml").findall(".//testcase")
+    assert sorted(case.get("name") for case in cases) == ["test_crash", "test_other"]

@@ -90,7 +90,8 @@ class PytestShow:
         start(nodeid=node.nodeid, location=node.location)
         for number, earlier in enumerate(attempts[:-1], start=1):
             report = self._earlier(node, earlier, number)
-            self._sign(report, item, earlier)
+            # By the last one's worker: for pytest's JUnit file another worker's report is another test case.
+            self._sign(report, item, attempts[-1])
             hook.pytest_runtest_logreport(report=report)
         for report in self._reports(node, attempts, final):
             if attempts:

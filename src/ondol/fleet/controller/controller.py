@@ -454,6 +454,7 @@ class Controller:
         if work in self.prepares:
             return
         self.finals[work] = final
+        self.prepared.pop(work, None)  # it may be large, and nobody runs this again
         self.tally.add(final)
         attempts = self.attempts.get(work, [])
         if attempts and final.verdict in {Verdict.PASSED, Verdict.FAILED, Verdict.XFAILED, Verdict.XPASSED}:
