@@ -46,9 +46,9 @@ class DirectoryStore:
             marker.check_closed(path, os.fstat(self._root))
             self.marker = marker.read(self._root, path)
             self._lanes = _open_lanes(self._root, path)
-        except BaseException:
+        except BaseException as error:
             files.close_quietly(self._root)
-            raise
+            raise _refusal(path, error, "read") if isinstance(error, OSError) else error
         self._trusts = judge(self.marker)
         self.vet: Callable[[Stored, Any], None] = lambda _stored, _manifest: None
 
@@ -346,10 +346,7 @@ def _open_root(path: str) -> int:
 
 
 def _open_lanes(root: int, path: str) -> int:
-    try:
-        lanes = files.open_dir(marker.LANES, root)
-    except OSError as error:
-        raise _refusal(path, error, "read")
+    lanes = files.open_dir(marker.LANES, root)
     try:
         marker.check_closed(os.path.join(path, marker.LANES), os.fstat(lanes))
     except BaseException:
