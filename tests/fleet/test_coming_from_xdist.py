@@ -220,7 +220,12 @@ def test_a_member_of_a_group_is_judged_and_retried_like_any_other(suite) -> None
 
 @WITH_AND_WITHOUT
 @pytest.mark.parametrize(
-    ("flags", "workers"), [(["-n3"], 3), (["-n", "auto", "--maxprocesses=2"], 2), (["-d", "-n2"], 2)]
+    ("flags", "workers"),
+    [
+        (["-n3", "--max-worker-restart=4", "--no-loadscope-reorder"], 3),
+        (["-n", "auto", "--maxprocesses=2"], 2),
+        (["-d", "-n2"], 2),
+    ],
 )
 def test_n_is_the_number_of_workers(suite, xdist, flags, workers) -> None:
     suite.write(test_a=WHO.replace("os.abort()", "pass"))

@@ -43,6 +43,10 @@ def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
     group.addoption("--dist", choices=[*DISTS, "each"], default="no", help="what stays together on one worker")
     group._addoption("-d", action="store_true", dest="distload", help="the same as --dist load")
     group.addoption("--tx", action="append", default=[], metavar="SPEC", help="refused: use --ondol-devices")
+    order = {"action": "store_false", "dest": "loadscopereorder", "default": True}
+    group.addoption("--no-loadscope-reorder", help="keep the collected order", **order)
+    for name in ("--max-worker-restart", "--maxschedchunk"):
+        group.addoption(name, metavar="N", help="for suites whose addopts have it; nothing to choose here")
     group.addoption("--testrunuid", metavar="TEXT", help="what the fixture testrun_uid returns")
 
 
