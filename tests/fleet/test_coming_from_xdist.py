@@ -335,3 +335,30 @@ def test_one_worker_prints_what_plain_pytest_prints(suite) -> None:
         plain, ours = suite.plain(*flags), suite.pytest(*flags)
         names = [line for line in plain.output.splitlines() if line.startswith("test_")]
         assert [line for line in ours.output.splitlines() if line.startswith("test_")] == names
+
+
+@pytest.mark.parametrize("flags", [[], ["-n", "auto"]])
+def test_names_are_unique_across_nodes(suite, flags) -> None:
+    """Two nodes with two workers each, all of which share the suite's directory."""
+    suite.write(
+        test_n="""
+        import os, pytest, time
+        @pytest.mark.parametrize("n", range(12))
+        def test_n(n, worker_id):
+            with open(os.environ["LOG"], "a") as file: file.write(f"{worker_id} {os.environ['ONDOL_DEVICE']}\\n")
+            deadline = time.monotonic() + 60
+            while len(set(open(os.environ["LOG"]))) < 4 and time.monotonic() < deadline: time.sleep(0.01)
+        """
+    )
+    result = suite.ondol("--launch=sh -c 'exec {agent}'", "--nodes=2", *flags, devices="cpu:2")
+    assert result.status == 0, result.output
+    assert sorted({line.split()[0] for line in result.log}) == ["gw0", "gw1", "gw2", "gw3"]
+    assert len(set(result.log)) == 4, "one name for each of them"
+
+
+def test_a_number_of_workers_is_refused_where_nodes_bring_their_own(suite) -> None:
+    suite.write(test_a="def test_1(): open('ran', 'w')\n")
+    result = suite.ondol("--launch=sh -c 'exec {agent}'", "--nodes=2", "-n3", devices="cpu:2")
+    assert result.status == 4
+    assert "-n 3" in result.output
+    assert "nodes bring their own devices" in result.output
