@@ -105,7 +105,7 @@ def test_the_view_hides_the_log_or_stands_below_it(suite) -> None:
         lambda lines: (
             place(lines, r"cpu\d.*done +[\d.]+ s  test_l.py::test_waits_for_us") >= 0
             and place(lines, "30 of 31 done") >= 0
-            and place(lines, r"test_quick\[\d+\] PASSED") >= 0
+            and place(lines, r"PASSED test_l.py::test_quick\[\d+\]") >= 0
         )
     )
     view = [place(lines, r"^ +cpu0  #\d"), place(lines, r"^ +cpu1  #\d"), place(lines, "30 of 31 done")]
