@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ondol.errors import UsageError
+from ondol.words import is_number
 
 if TYPE_CHECKING:  # every pytest that has Ondol installed imports this module
     from ondol.fleet.devices import Fleet
@@ -37,7 +38,7 @@ def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
     if find_spec("xdist") is not None and not manager.is_blocked("xdist"):
         return
     group = parser.getgroup("xdist", "pytest-xdist's options, for runs with --ondol-devices")
-    number = {"type": lambda text: int(text) if text.isdigit() else text, "metavar": "N"}
+    number = {"type": lambda text: int(text) if is_number(text) else text, "metavar": "N"}
     group._addoption("-n", "--numprocesses", dest="numprocesses", help="number of CPU workers, or auto", **number)
     group.addoption("--maxprocesses", type=int, metavar="N", help="at most so many for `-n auto`")
     group.addoption("--dist", choices=[*DISTS, "each"], default="no", help="what stays together on one worker")
@@ -78,7 +79,7 @@ def check(config: pytest.Config) -> None:
     wish = config.stash[WISH]
     if wish.tx:
         counts = [text.partition("*")[0] for text in wish.tx]
-        total = sum(int(count) if count.isdigit() else 1 for count in counts)
+        total = sum(int(count) if is_number(count) else 1 for count in counts)
         raise UsageError(
             f"--tx {wish.tx[0]}{_source(config, '--tx')} starts workers of pytest-xdist; nothing was run",
             hint=f"--devices cpu:{total}, or --engine ssh:HOST for other machines",
@@ -98,7 +99,7 @@ def counted(config: pytest.Config, spec: str, fleet: Fleet | None, per_device: i
     number = wish.workers or 0
     if isinstance(number, str):  # auto: one for each device, unless somebody knows better
         told = os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS", "")
-        number = int(told) if told.isdigit() else now
+        number = int(told) if is_number(told) else now
     number = min(number, wish.most or number) if cpus else number
     if number in {0, now}:
         return spec
