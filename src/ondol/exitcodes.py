@@ -34,3 +34,8 @@ NOT_FOUND = 127
 def from_signal(number: int) -> int:
     """A command killed by a signal, as a shell would report it."""
     return 128 + number
+
+
+def cut_off(status: int) -> bool:
+    """Whether a command seems to have been killed in the middle of its work, by a signal or by a time limit."""
+    return status == SESSION_TIMEOUT or status > from_signal(0)

@@ -310,14 +310,6 @@ def test_filled_cache_that_went_unused_is_not_mentioned(program: Program, store_
     assert "1 filled, 0 used, 1 new" in job.stderr
 
 
-def test_failed_command_publishes(program: Program, store_path: Path) -> None:
-    standin = f"{program.python} {program.programs}/standin.py one; exit 4"
-    done = program.ondol("run", "--store", str(store_path), "--", "sh", "-c", standin)
-    assert done.returncode == 4
-    assert "0 published (the command ended with status 4)" in done.stderr
-    assert list(store_path.rglob("*.pack")) == []
-
-
 def test_fork_of_a_pull_request_publishes_into_main(program: Program, store_path: Path) -> None:
     pull_request = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/9/merge"}
     pull_request["GITHUB_REPOSITORY"] = "acme/ops"

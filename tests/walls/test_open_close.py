@@ -113,13 +113,17 @@ def test_users_own_variable_decides_where_it_is_not_inherited(
     assert "TRITON_CACHE_DIR" not in program.ondol(*options, "pyxis", env=env).stdout
 
 
-def test_failed_or_cancelled_job_is_published(program: Program, shared_store: Path, place: Path) -> None:
+@pytest.mark.parametrize("rule", ["auto", "on-success"])
+def test_what_a_failed_or_cancelled_job_made_goes_by_the_rule(
+    program: Program, shared_store: Path, place: Path, rule: str
+) -> None:
+    gives = rule == "auto"
     for status, shown in (("1", 1), ("137", 137), ("failure", 0), ("cancelled", 0)):
         opened = open_room(program, shared_store, place)
         use(program, opened, f"kernel-{status}")
-        closed = opened.close(status)
-        assert (closed.status, closed.report["publish"], closed.triton["new"]) == (shown, False, 1), closed
-    assert titles(shared_store) == set()
+        closed = opened.close(status, "--publish", rule)
+        assert (closed.status, closed.report["publish"], closed.triton["published"]) == (shown, gives, gives), closed
+    assert len(titles(shared_store)) == 4 * gives
     assert rooms_in(place) == []
 
 

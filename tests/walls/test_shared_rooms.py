@@ -159,18 +159,20 @@ before._fill = lambda job: (print("filling", flush=True), signal.pause())
 
 @pytest.mark.parametrize("statuses", [(0, 3), (3, 0)], ids=["last fails", "last succeeds"])
 def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple[int, int]) -> None:
-    """One rank failed, another did not: what they compiled together proves nothing."""
+    """`on-success`: one rank failed, another did not, and the job as a whole did not succeed."""
+    options = ("--publish", "on-success")
     wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done; exit {}'
-    last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait.format(statuses[1])}", "sh", "true", ranks=2)
+    waiting = f"{TOGETHER}\n{wait.format(statuses[1])}"
+    last = ranks.start(1, "sh", "-c", waiting, "sh", "true", ranks=2, options=options)
     with reaped(last):
         command = [*standin(program, "one")]
         script = f"{TOGETHER}\nexit {statuses[0]}"
-        ((status, _, err),) = finish(ranks.start(0, "sh", "-c", script, "sh", *command, ranks=2))
+        ((status, _, err),) = finish(ranks.start(0, "sh", "-c", script, "sh", *command, ranks=2, options=options))
         assert status == statuses[0], err
         (ranks.meet / "go").touch()
         ((status, _, err),) = finish(last)
     assert status == statuses[1]
-    assert "0 published (the command ended with status 3)" in err
+    assert "0 published (on-success: the command ended with status 3)" in err
     assert titles(ranks.store) == set()
     assert list(ranks.base.iterdir()) == []
 

@@ -14,6 +14,7 @@ from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.starts import ForNodes
 from ondol.jobs import node_settings, run_tests
+from ondol.jobs.attempts import InJournal
 from ondol.jobs.run_command import Job
 from ondol.report.progress import Bar
 
@@ -98,6 +99,7 @@ def main(arguments: list[str]) -> int:
         return run_tests.run(request, {**os.environ, **told.environment()})
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
+        job.context.cut_off = InJournal(journal).spans
         status = job.run()
     command_first.afterwards(lambda: run.tell_report(job.report, settings))
     return status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from functools import partial
@@ -56,13 +57,13 @@ def conclude(job: Context) -> None:
 
         status = sharing.leave(job, status) or status
     decision = job.may_publish(status)
-    job.report.may_publish = decision.publish
-    job.report.publish_decision = decision.because
+    job.report.may_publish = decision.publish and not job.store_failure
+    job.report.publish_decision = f"the store failed: {job.store_failure}" if job.store_failure else decision.because
     if job.room is None:
         return
     new: dict[str, list[Found]] = {}
     used: dict[str, list[Filled]] = {}
-    for tool, seen in _look_at_all(job):
+    for tool, seen in _look_at_all(job, cut_off=exitcodes.cut_off(status)):
         new[tool.name], used[tool.name] = _note(job, tool, *seen)
     for tool in job.cold:
         if not job.cache(tool).is_empty():
@@ -70,11 +71,11 @@ def conclude(job: Context) -> None:
             job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if any(new.values()) and not job.scopes.write and job.settings.publish != "never" and job.event.hint:
         job.report.remarks.append(f"nothing was published: {decision.because} ({job.event.hint})")
-    if decision.publish and job.store_works and (any(new.values()) or any(used.values())):
+    if job.report.may_publish and (any(new.values()) or any(used.values())):
         _publish(job, new, used)
 
 
-def _look_at_all(job: Context) -> list[tuple[Row, tuple[Used, New]]]:
+def _look_at_all(job: Context, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]]]:
     """In a helper with bounds: whatever a job leaves in its room, it costs time and memory there and not here."""
     tools = [tool for tool in job.managed if job.filled.get(tool.name) or not job.cache(tool).is_empty()]
     if not tools:
@@ -82,7 +83,7 @@ def _look_at_all(job: Context) -> list[tuple[Row, tuple[Used, New]]]:
     from ondol.room import harvest
 
     try:
-        look = partial(_look_in_child, job, tools)
+        look = partial(_look_in_child, job, tools, cut_off)
         answers = bounded.call(look, job.settings.store_timeout, job.progress("harvesting"), HARVEST_MEMORY)
     except OndolError as error:
         job.report.warn(f"what the job left in its room was not looked at: {error.line()}")
@@ -92,15 +93,19 @@ def _look_at_all(job: Context) -> list[tuple[Row, tuple[Used, New]]]:
     return [(tool, harvest.seen(answer)) for tool, answer in zip(tools, answers, strict=True)]
 
 
-def _look_in_child(job: Context, tools: list[Row], report: bounded.Report) -> Any:
+def _look_in_child(job: Context, tools: list[Row], cut_off: bool, report: bounded.Report) -> Any:
     from ondol.room import harvest
 
+    spans = job.cut_off()
     answers = []
     for number, tool in enumerate(tools):
         report(number, len(tools))
         filled, cache = job.filled.get(tool.name, []), job.cache(tool)
         used = harvest.usage(cache, filled, keeps_atime=job.open_room().keeps_atime)
-        new = harvest.new_entries(registry.load(tool), cache, filled, job.host)
+        if cut_off:
+            ended = cache.last_change() if job.ended is None else job.ended
+            spans = [*spans, (ended - harvest.SETTLING, math.inf)]
+        new = harvest.new_entries(registry.load(tool), cache, filled, job.host, spans)
         new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
         answers.append(harvest.plain(used, new))
     return answers
@@ -146,6 +151,8 @@ def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Fil
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
     except OndolError as error:
         if any(new.values()):
+            job.report.may_publish = False
+            job.report.publish_decision = f"the store failed: {error.line()}"
             job.report.warn(f"nothing new was published: {error.line()}")
     else:
         for name, answer in answers.items():

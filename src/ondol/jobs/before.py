@@ -171,7 +171,7 @@ def _run_cold(job: Context, why: str) -> None:
 
     What a helper that was cut off had filled is nobody's knowledge; kept, it would look like the command's own work.
     """
-    job.store_works = False
+    job.store_failure = why
     job.report.warn(f"running cold: {why}")
     here = job.open_room()
     files.remove_tree(here.stage)  # a helper stuck in the kernel finds no place to move from when it wakes up

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.jobs.sharing import Shared
     from ondol.room.fill import Filled
+    from ondol.room.harvest import Span
 
 #: GitHub's limit for the details of an event, and some more.
 _LARGEST_JSON = 32 << 20
@@ -64,8 +65,12 @@ class Context:
         #: Signs what is published, if there is a key.
         self.sign: Callable[[bytes], bytes] | None = None
         self.filled: dict[str, list[Filled]] = {}
-        #: False once the store has failed us: it is left alone for the rest of the job.
-        self.store_works = True
+        #: When somebody was writing who was killed, as far as anybody but the command's own end tells (`room/harvest`).
+        self.cut_off: Callable[[], list[Span]] = list
+        #: When the command ended, in seconds since the epoch; None if somebody else ran it.
+        self.ended: float | None = None
+        #: How the store failed us: it is left alone for the rest of the job.
+        self.store_failure = ""
         self._progress = progress
 
     @property

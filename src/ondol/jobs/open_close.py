@@ -84,7 +84,7 @@ def _fields(job: Job, env: Mapping[str, str]) -> dict[str, Any]:
         "settings": {option.name: list(value) for option, value in context.settings.rows()},
         "event": list(context.event),
         "store": context.store_path,
-        "store_works": context.store_works,
+        "store_failure": context.store_failure,
         "managed": [row.name for row in context.managed],
         "cold": [row.name for row in context.cold],
         "filled": {name: [list(entry) for entry in entries] for name, entries in context.filled.items()},
@@ -153,7 +153,7 @@ def _restored(fields: dict[str, Any], given: Mapping[str, Any], env: Mapping[str
     context.event = policy.agreed(policy.Event(*fields["event"]), context.event)
     context.scopes = policy.scopes(context.settings.scope, context.event)
     context.store_path = report.store = fields["store"]
-    context.store_works = fields["store_works"]
+    context.store_failure = fields["store_failure"]
     context.managed = [row for name in fields["managed"] for row in registry.choose([name])]
     context.cold = [row for name in fields["cold"] for row in registry.choose([name])]
     context.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}

@@ -112,6 +112,7 @@ class Job:
 
         def on_end(ended: command.Ended) -> None:
             self._ended = True
+            self.context.ended = time.time()
             self.report.run_seconds = time.monotonic() - started
             self.report.status = ended.status
             if ended.not_started:

@@ -28,6 +28,7 @@ from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
 from ondol.host import fixed_place, itself, killing, orphans, process, proctree
 from ondol.jobs import node_settings, worker_tmp
+from ondol.jobs.attempts import Attempts
 from ondol.jobs.item_caches import ItemCaches
 from ondol.jobs.run_command import Job
 from ondol.jobs.run_tests import end_leftovers
@@ -69,6 +70,7 @@ class _Program:
         self.decoder = lines.LineDecoder(self._token)
         self._started = False
         self._problem = ""
+        self.attempts = Attempts()
 
     def tell(self, message: messages.Message) -> None:
         self.stdio.send(lines.encode(self._token, message))
@@ -104,6 +106,7 @@ class _Program:
             return
         settings, event = node_settings.taken_apart(self.told["settings"], environment)
         job = Job(["pytest"], settings, environment, _no_progress, self._pytest, event)
+        job.context.cut_off = self.attempts.spans
         status = job.run()
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
         self.tell(messages.Room(status, job.report.as_dict(), said))
@@ -215,6 +218,10 @@ class _Carrier:
         for message in found:
             # From now on it answers for itself: one that is stopped must not be taken for alive.
             self._has_agent = self._has_agent or isinstance(message, messages.Ready)
+            if isinstance(message, messages.Started):
+                self._program.attempts.start(message.item, message.attempt, time.time())
+            elif isinstance(message, messages.Ended):
+                self._program.attempts.end(message.item, message.attempt, message.how, time.time())
             self._program.tell(message)
         if not open_ and proctree.alive(self._pid):
             # It closed its end and lives on, or is about to die: either way there is nothing more to hear.

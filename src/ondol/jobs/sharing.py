@@ -1,17 +1,17 @@
 """One room for all ranks of a job step on a node: the first fills it, the others find it filled, the last publishes.
 
-What every rank would otherwise do for itself, sixteen times on one node, is done once. A rank that fails keeps anything
-from being published: half a job is no evidence that what it compiled works. One that was killed with its Ondol says
-nothing either way; with rooms of their own the others would have published, and so they do here.
+What every rank would otherwise do for itself, sixteen times on one node, is done once. With `on-success` a rank that
+fails keeps anything from being published. When one was killed, only what a tool itself calls whole is published.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable
 
-from ondol import words
+from ondol import exitcodes, words
 from ondol.errors import RoomError
 from ondol.events import ToolReport
 from ondol.host import files, identity, process
@@ -76,7 +76,7 @@ def _fields(job: Context, made: Room) -> dict[str, Any]:
     return {
         "path": made.path,
         "keeps_atime": made.keeps_atime,
-        "store_works": job.store_works,
+        "store_failure": job.store_failure,
         "filled": {name: [list(entry) for entry in entries] for name, entries in job.filled.items()},
         "tools": {name: tool._asdict() for name, tool in job.report.tools.items()},
     }
@@ -91,7 +91,7 @@ def _join(job: Context, fields: dict[str, Any]) -> bool:
         return False
     job.room = found
     job.report.room = found.path
-    job.store_works = fields["store_works"]
+    job.store_failure = fields["store_failure"]
     job.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
     job.report.tools = {name: ToolReport(**tool) for name, tool in fields["tools"].items()}
     return True
@@ -124,13 +124,16 @@ def _leave(job: Context, part: Shared, here: Room, status: int, meeting: Meeting
         job.room = None
         return None
     meeting.disband()
+    failure = _failure(here) or status
+    if vanished or exitcodes.cut_off(failure):
+        job.cut_off = lambda: [(0.0, math.inf)]
     if vanished:
         job.report.remarks.append(
             f"{words.plural(len(vanished), 'rank')} vanished; the others decide what is published"
         )
         # A command may live on in the room: whoever sweeps looks, we do not take it away.
         job.room_in_use = process.mentions_in_environment(f"{room.VARIABLE}={here.path}")
-    return _failure(here) or status
+    return failure
 
 
 def _note_failure(here: Room, status: int) -> None:

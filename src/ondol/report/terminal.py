@@ -40,6 +40,8 @@ def opened(report: JobReport, *, quiet: bool, verbose: bool) -> list[str]:
 def _summary(report: JobReport) -> list[str]:
     """A line for each tool that did something; the cost, which is the job's, at the end of the last."""
     told = [_one_tool(tool, report) for tool in report.busy()]
+    if report.may_publish and any(tool.new for tool in report.busy()):
+        told.insert(0, f"published: {report.publish_decision}")
     if not told and any(tool.managed for tool in report.tools.values()):
         told = ["nothing filled, nothing new"]
     return [*told[:-1], f"{told[-1]} [{_cost(report)}]"] if told else []
@@ -50,7 +52,7 @@ def _one_tool(tool: ToolReport, report: JobReport) -> str:
     parts = [f"{tool.filled} filled", used if tool.filled else "0 used", f"{tool.new} new"]
     if tool.remade:
         parts.append(f"{tool.remade} filled but made again")
-    if tool.published or (report.may_publish and not report.warnings):
+    if tool.published or report.may_publish:
         parts.append(f"{tool.published} published")
     else:
         parts.append(f"0 published ({report.publish_decision})" if report.publish_decision else "0 published")

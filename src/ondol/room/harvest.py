@@ -21,6 +21,12 @@ class Used(Record):
     remade: list[Filled]
 
 
+#: (from, to), in seconds since the epoch: somebody who was killed may have been writing then.
+Span = tuple[float, float]
+#: Seconds after which a file that nobody has touched is taken for finished.
+SETTLING = 10.0
+
+
 class New(Record):
     found: list[Found]
     refused: list[Refused]
@@ -54,8 +60,11 @@ def usage(cache: CacheDir, filled: Sequence[Filled], *, keeps_atime: bool) -> Us
     return Used(keeps_atime, used if keeps_atime else [], remade)
 
 
-def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Host) -> New:
-    """The entries in the cache directory that did not come from the store."""
+def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Host, cut_off: Sequence[Span] = ()) -> New:
+    """The entries in the cache directory that did not come from the store, whole ones only.
+
+    `cut_off`: what was written then is whole only if the tool itself says so.
+    """
     known = {(entry.fingerprint, entry.key) for entry in filled}
     found: list[Found] = []
     refused: list[Refused] = []
@@ -63,13 +72,24 @@ def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Hos
         for item in tool.scan(cache, host):
             if isinstance(item, Refused):
                 refused.append(item)
-            elif (item.fingerprint, item.key) not in known:
+            elif (item.fingerprint, item.key) in known:
+                continue
+            elif cut_off and not item.sealed and _written_during(cache, item, cut_off):
+                refused.append(
+                    Refused("cut-off", item.place, "its writer was killed, and nothing says that it is whole")
+                )
+            else:
                 found.append(item)
     except OSError as error:
         refused.append(Refused("unreadable", ".", error.strerror or str(error)))
     except MemoryError:
         refused.append(Refused("unfit", ".", "what is there needs more memory than looking at it may cost"))
     return New(found, refused)
+
+
+def _written_during(cache: CacheDir, found: Found, spans: Sequence[Span]) -> bool:
+    times = [cache.status(found.folder, name).st_mtime for name in found.names]
+    return any(begin <= time <= end for time in times for begin, end in spans)
 
 
 def read_entry(

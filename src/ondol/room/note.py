@@ -16,7 +16,7 @@ from ondol.host import files, process
 from ondol.light import Any
 from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 
-FORMAT = 1
+FORMAT = 2
 _MAX_BYTES = 256 << 20
 _CLOSING = "closing"
 

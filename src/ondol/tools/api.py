@@ -59,6 +59,9 @@ class Found(Record):
     title: str
     #: What making it cost, as far as its files tell.
     seconds: float
+    #: The tool's own manifest, or the way in which it writes, says that it is whole as soon as it is there.
+    #: Else a writer that was killed may have left half of a file.
+    sealed: bool = False
 
     @property
     def place(self) -> str:
@@ -155,6 +158,11 @@ class CacheDir:
             return  # no tool nests so deep: a trap, or somebody's home directory
         for name in below:
             yield from self.tree(f"{folder}/{name}" if folder else name)
+
+    def last_change(self) -> float:
+        """When anything in it was written last, in seconds since the epoch; 0 if there is nothing."""
+        listings = [listing for _, listing in self.tree() if isinstance(listing, dict)]
+        return max((status.st_mtime for listing in listings for status in listing.values()), default=0.0)
 
     def status(self, folder: str, name: str) -> os.stat_result:
         above, last = _split(folder, name)

@@ -100,6 +100,7 @@ class Triton:
             tuple(sorted(names)),
             groups[0].removeprefix(_GROUP).removesuffix(".json"),
             seconds if seconds < _LONGEST_COMPILE else 0.0,
+            sealed=True,  # the group is written last, and every file of it by a rename
         )
 
     # -- path-free and back ----------------------------------------------------------------------------------------
@@ -168,10 +169,10 @@ def _host_fingerprint(host: Host, name: str) -> str:
 def _single(host: Host, key: str, name: str) -> Found | Refused:
     """A helper library or an autotuning result."""
     if not name.endswith(_TUNING):
-        return Found(key, _host_fingerprint(host, name), key, (name,), name.split(".")[0], 0.0)
+        return Found(key, _host_fingerprint(host, name), key, (name,), name.split(".")[0], 0.0, sealed=True)
     if not tuned_here():
         return Refused("unplaced", f"{key}/{name}", "measured on a device that cannot be named here")
-    return Found(key, tuned_here(), key, (name,), f"autotuning of {name.removesuffix(_TUNING)}", 0.0)
+    return Found(key, tuned_here(), key, (name,), f"autotuning of {name.removesuffix(_TUNING)}", 0.0, sealed=True)
 
 
 def _check_tuning(name: str, data: bytes) -> None:

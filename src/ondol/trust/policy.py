@@ -104,9 +104,10 @@ def may_publish(policy: str, event: Event, write_scope: str, *, frozen: bool, st
         return Decision(False, "publish = never")
     if not write_scope:
         return Decision(False, f"{event.system}: {event.because}")
-    if status != 0:
-        return Decision(False, f"the command ended with status {status}")
-    if not event.system:
-        return Decision(True, "the command succeeded, not on CI")
+    end = f"the command ended with status {status}"
+    if policy == "on-success" and status:
+        return Decision(False, f"on-success: {end}")
+    # An entry is a compiler's output, whole or not: whether a test passed says nothing about it.
+    where = f"{event.system}: {event.because}" if event.system else "not on CI"
     into = "" if event.trusted else f"; into its own scope {write_scope}"
-    return Decision(True, f"{event.system}: {event.because}{into}")
+    return Decision(True, f"{policy}, {where}{into}" + (f"; {end}" if status else ""))

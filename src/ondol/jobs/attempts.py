@@ -1,0 +1,68 @@
+"""When attempts of a test run were at work that ended badly, or have not ended: what was written then may be half."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from ondol.room.harvest import SETTLING, Span
+
+#: A process that ended like this had reached the end of its item.
+_ORDERLY = frozenset({"passed", "failed", "error", "skipped", "xfailed", "xpassed", "done"})
+#: Seconds from the start of an attempt until we hear of it, on a busy machine.
+_LATE = 1.0
+_MARKS = (b'"e": "start"', b'"e": "end"')
+
+
+class Attempts:
+    """Told of every start and end."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[int, int], float] = {}
+        self._cut_off: list[Span] = []
+
+    def start(self, item: int, attempt: int, now: float, late: float = _LATE) -> None:
+        """`late`: for how long it may have been under way."""
+        self._begun[item, attempt] = now - late
+
+    def end(self, item: int, attempt: int, outcome: str, now: float) -> None:
+        begun = self._begun.pop((item, attempt), now - SETTLING)
+        if outcome not in _ORDERLY:
+            self._cut_off.append((begun, now))
+
+    def spans(self) -> list[Span]:
+        return [*self._cut_off, *((begun, math.inf) for begun in self._begun.values())]
+
+
+class InJournal(Attempts):
+    """Read from a journal, as far as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._read = 0
+
+    def spans(self) -> list[Span]:
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._read)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read += len(line)
+                    self._take(line)
+        except OSError:
+            pass  # not begun: nothing runs yet
+        return super().spans()
+
+    def _take(self, line: bytes) -> None:
+        if not any(mark in line[:64] for mark in _MARKS):
+            return
+        event = json.loads(line)
+        item, attempt, now = event["item"], event["attempt"], event["t"]
+        if event["e"] == "start":
+            # A preparation that failed has no device, and is told of when it is over.
+            self.start(item, attempt, now, _LATE if event["device"] else SETTLING)
+        else:
+            self.end(item, attempt, event["outcome"], now)
