@@ -121,12 +121,18 @@ def test_a_crash_while_preparing_is_that_tasks_crash(suite) -> None:
 
 
 def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
+    """D11: a finding about the device, and not eight failures. The good device waits until the bad one was found out."""
     suite.write(
         rt="""
+        import os, select
+        LOG = os.environ["LOG"]
         class Runtime:
             def open(self, device):
-                if device.names == ("sim0",): raise OSError("set_device failed with code 507899")
-            def run(self, task): pass
+                if device.names == ("sim0",):
+                    with open(LOG, "a") as log: log.write("failed\\n")
+                    raise OSError("set_device failed with code 507899")
+            def run(self, task):
+                while len(open(LOG).readlines()) < 2: select.select([], [], [], 0.005)
         """
     )
     body = '[runtime.r]\nclass = "rt:Runtime"\n' + "".join(
@@ -134,10 +140,13 @@ def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
     )
     task_file(suite, "t", body)
     result = suite.pytest("--ondol-retries=3", devices="sim:2")
+    assert result.status == 0
     assert set(short(result).values()) == {"passed"}
-    for quarantine in result.record.quarantines:
-        assert quarantine.device == "sim0"
-        assert "507899" in quarantine.why
+    (quarantine,) = result.record.quarantines
+    assert quarantine.device == "sim0"
+    assert "507899" in quarantine.why
+    assert "set aside: sim0: " in result.output
+    assert {item.attempts[-1].device for item in result.record.items} == {"sim1"}
 
 
 def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_lost(suite) -> None:
