@@ -67,3 +67,17 @@ def test_open_room_in_such_a_directory(program: Program, base: Path) -> None:
     assert str(base) not in done.stdout
     assert "sticky" in done.stderr
     assert os.listdir(base) == []
+
+
+@needs_root
+@pytest.mark.parametrize(("mode", "good"), [(0o777, False), (0o1777, True), (0o755, True)])
+def test_room_below_a_directory_where_everybody_can_rename(program: Program, base: Path, mode: int, good: bool) -> None:
+    """The base is the user's own; who can move the directory above it moves the base with it."""
+    mine = base / "mine"
+    mine.mkdir()
+    os.chown(mine, ME, ME)
+    base.chmod(mode)
+    done = program.ondol("run", "--room-dir", str(mine), "--", "sh", "-c", "echo $TMPDIR", uid=ME)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"{mine}/") is good, done.stderr
+    assert (f"others can move {base}" in done.stderr) is not good

@@ -98,6 +98,17 @@ def _who_else_can_replace(path: str) -> str:
     if not sticky and status.st_mode & (stat.S_IWOTH if private_group else stat.S_IWOTH | stat.S_IWGRP):
         mode = f"mode {stat.S_IMODE(status.st_mode):04o} without the sticky bit"
         return f"others {REPLACE} ({mode}; its owner can: chmod +t)"
+    return _who_can_move_it(os.path.realpath(path))
+
+
+def _who_can_move_it(path: str) -> str:
+    """A directory above in which everybody can rename what is not theirs: then this one is no better."""
+    while path != "/":
+        path = os.path.dirname(path)
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            open_to_all = f"mode {stat.S_IMODE(mode):04o} without the sticky bit"
+            return f"others can move {path} and what is below it ({open_to_all}; its owner can: chmod +t)"
     return ""
 
 
