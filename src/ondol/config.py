@@ -26,11 +26,14 @@ USER_FILE, SITE_FILE = "~/.config/ondol/ondol.toml", "/etc/ondol/ondol.toml"
 PROJECT, OWN, OUTSIDE = 0, 1, 2
 #: No flag and no variable either: these stand in a pipeline's own text, which the jobs in question write.
 FILES_ONLY = 3
+#: The words of a switch; `true` and `false` mean on and off, and the flag alone means on.
+SWITCH = "auto|on|off"
+_TUNING = "share what autotuning measured and is kept anyway"
 
 
 class Option(Record):
     name: str
-    #: text, path, name, flag, list, count, size, duration, uids, or choice
+    #: text, path, name, flag, list, count, size, duration, uids, choice, or switch (auto, on or off)
     kind: str
     default: Any
     help: str
@@ -87,9 +90,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("trusted-jobs", "list", [], "jobs, projects and forks whose branches may write `main`", "", FILES_ONLY),
     Option("sign-key", "text", "", "sign what is published: fd:N, env:NAME, or (for close) a file", "KEY", OUTSIDE),
     Option("retries", "count", 0, "run the command up to N times more if a known cache fault made it fail", "N"),
-    Option("triton-autotune", "flag", False, "share what Triton's autotuning measured", table="triton"),
-    Option("tilelang-autotune", "flag", True, "share what TileLang's autotuning measured", table="tilelang"),
-    Option("helion-autotune", "flag", True, "share what Helion's autotuning measured", table="helion"),
+    Option("triton-autotune", "switch", "auto", f"{_TUNING} (on: tell Triton to keep it)", SWITCH, table="triton"),
+    Option("tilelang-autotune", "switch", "auto", _TUNING, SWITCH, table="tilelang"),
+    Option("helion-autotune", "switch", "auto", _TUNING, SWITCH, table="helion"),
     Option("ccache-shared", "path", "", "compiled objects behind each job's own ccache", "DIR", OWN, table="ccache"),
     Option("json", "path", "", "write what happened to this file", "FILE", OUTSIDE),
     Option("quiet", "flag", False, "say nothing but warnings"),
@@ -237,6 +240,7 @@ def _convert(option: Option, raw: Any, origin: str, directory: str) -> Value:
         expected = {
             "flag": "true or false",
             "choice": option.metavar.replace("|", " or "),
+            "switch": "auto, on or off",
             "size": "a size such as 500MB or 10GiB",
             "duration": "a time such as 90s or 15m",
             "uids": "numbers such as 1000,1001",
@@ -270,6 +274,10 @@ def _resolved(path: str, directory: str) -> str:
 
 def _flag(_: Option, raw: Any) -> bool:
     return raw if isinstance(raw, bool) else _FLAG_WORDS[raw.lower()]
+
+
+def _switch(option: Option, raw: Any) -> str:
+    return "auto" if raw == "auto" else "on" if _flag(option, raw) else "off"
 
 
 def _choice(option: Option, raw: Any) -> str:
@@ -326,6 +334,7 @@ _CONVERTERS: dict[str, Callable[[Option, Any], Any]] = {
     "name": _name,
     "flag": _flag,
     "choice": _choice,
+    "switch": _switch,
     "list": _list,
     "uids": _uids,
     "count": _count,

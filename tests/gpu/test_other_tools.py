@@ -73,4 +73,4 @@ def test_autotuning_measures_again_in_every_job(program: Program, store_path: Pa
     frozen = job("--triton-autotune", "--frozen", "--require-warm")
     assert frozen.made == 1
     assert "triton: autotuning results are neither taken nor given" in frozen.stderr
-    assert job().made == 1
+    assert job().made == 1  # a program that does not keep them, on its own

@@ -74,15 +74,48 @@ def test_every_job_measures_again(tuned: tuple[Machine, Run], machine: Machine) 
 
 
 def test_choice_is_fixed_for_jobs_that_did_not_ask(machine: Machine) -> None:
-    """Also where the user told Triton to keep results: they stay in the room."""
+    """Whoever keeps no results measures, whatever the store holds."""
     left = machine.job(fastest=2)
     assert (left.made, left.reused, left.said["answer"]) == (CONFIGURATIONS, 0, 256), left
-    kept = machine.job(fastest=2, gpu=("nvidia-580.159.04", "NVIDIA H100"), TRITON_CACHE_AUTOTUNING="1")
-    assert (kept.made, kept.said["answer"]) == (CONFIGURATIONS, 256), kept
     assert len(machine.tuned()) == 1
 
 
-@pytest.mark.parametrize("gpu", [("nvidia-580.159.04", "NVIDIA H100"), ("nvidia-590.1.1", "NVIDIA H200")])
+H100 = ("nvidia-580.159.04", "NVIDIA H100")
+
+
+@pytest.mark.parametrize("kept", [{"KEPT": "1"}, {"TRITON_CACHE_AUTOTUNING": "1"}], ids=["program", "user"])
+def test_results_that_are_kept_anyway_are_measured_again_in_every_job(machine: Machine, kept: dict[str, str]) -> None:
+    """Without an option: plain Triton finds them again in its own cache, so a job must not be slower than that."""
+    cold = machine.job(fastest=2, gpu=H100, **kept)
+    assert (cold.made, cold.said["answer"]) == (CONFIGURATIONS, 256), cold
+    assert len(machine.tuned()) == 2
+    warm = machine.job(fastest=0, gpu=H100, **kept)
+    assert (warm.made, warm.reused, warm.said["answer"]) == (0, 1, 256), warm
+    here = machine.job(fastest=0, **kept)
+    assert (here.made, here.reused, here.said["answer"]) == (0, 1, 128), here
+
+
+@pytest.mark.parametrize("off", ["--no-triton-autotune", "--triton-autotune=off"])
+def test_results_are_shared_by_a_job_that_switched_it_off(machine: Machine, off: str) -> None:
+    dropped = machine.job(off, fastest=2, KEPT="1")
+    assert (dropped.made, dropped.reused, dropped.said["answer"]) == (CONFIGURATIONS, 0, 256), dropped
+    machine.job(off, fastest=2, gpu=H100, KEPT="1")
+    assert len(machine.tuned()) == 1
+
+
+def test_adopted_cache_loses_its_results(machine: Machine, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert machine.plain(cache, fastest=2, KEPT="1").made == CONFIGURATIONS
+    python, programs = machine.program.python, machine.program.programs
+    adopt = ["store", "adopt", "--store", str(machine.store), "--tool", "triton", str(cache)]
+    adopted = machine.program.run([python, f"{programs}/on_a_gpu.py", *H100, *adopt])
+    assert adopted.returncode == 0, adopted.stderr
+    assert len(machine.tuned()) == 2
+    warm = machine.job(fastest=0, gpu=H100, KEPT="1")
+    assert (warm.made, warm.reused, warm.said["answer"]) == (0, 1, 256), warm
+
+
+@pytest.mark.parametrize("gpu", [H100, ("nvidia-590.1.1", "NVIDIA H200")])
 def test_result_of_another_model_or_driver_is_taken(machine: Machine, gpu: tuple[str, str]) -> None:
     """Both are the compile target sm_90: Triton's own key cannot tell them apart."""
     other = machine.job("--triton-autotune", fastest=2, gpu=gpu)
@@ -95,6 +128,8 @@ def test_performance_job_runs_what_others_measured(machine: Machine, option: str
     perf = machine.job("--triton-autotune", option, fastest=2)
     assert (perf.status, perf.made, perf.reused, perf.said["answer"]) == (0, CONFIGURATIONS, 0, 256), perf
     assert "triton: autotuning results are neither taken nor given" in perf.stderr
+    kept = machine.job(option, fastest=2, KEPT="1")
+    assert (kept.made, kept.reused, kept.said["answer"]) == (CONFIGURATIONS, 0, 256), kept
     silent = machine.job(option, fastest=2)
     assert "triton: autotuning results are neither taken nor given" in silent.stderr  # there was one to leave out
     assert len(machine.tuned()) == 1

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from ondol import config
+from ondol.cli import flags, run
+from ondol.cli import test as test_command
 from ondol.errors import UsageError
 from ondol.trust import settings as files
 
@@ -137,12 +139,12 @@ def test_nearest_file_up_to_the_top_of_the_checkout(tmp_path: Path) -> None:
 def test_table_of_a_tool_is_not_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "ondol.toml").write_text(text)
     settings = files.load({}, {}, str(tmp_path))
-    assert settings.triton_autotune is True
+    assert settings.triton_autotune == "on"
     assert settings.origin("triton-autotune") == str(tmp_path / "ondol.toml")
-    assert files.load({}, {"ONDOL_TRITON_AUTOTUNE": "no"}, str(tmp_path)).triton_autotune is False
+    assert files.load({}, {"ONDOL_TRITON_AUTOTUNE": "no"}, str(tmp_path)).triton_autotune == "off"
     (tmp_path / "ondol.toml").unlink()
     (tmp_path / "pyproject.toml").write_text("[tool.ondol.triton]\nautotune = true\n")
-    assert files.load({}, {}, str(tmp_path)).triton_autotune is True
+    assert files.load({}, {}, str(tmp_path)).triton_autotune == "on"
 
 
 @pytest.mark.parametrize(
@@ -165,3 +167,33 @@ def test_search_goes_on_above_a_directory_that_is_no_checkout(tmp_path: Path) ->
     (tmp_path / "sub").mkdir()
     assert files.load({}, {}, str(tmp_path / "sub")).quiet is False
     assert files.load({}, {}, str(tmp_path)).quiet is True
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ([], "auto"),
+        (["--triton-autotune"], "on"),
+        (["--no-triton-autotune"], "off"),
+        (["--triton-autotune=auto"], "auto"),
+        (["--triton-autotune=off"], "off"),
+    ],
+)
+def test_switch_means_another_thing_to_another_command(tmp_path: Path, words: list[str], value: str) -> None:
+    """`ondol run` parses by hand, `ondol test` with argparse; the word behind the flag belongs to the command."""
+    file = tmp_path / "ondol.toml"
+    file.write_text("[triton]\nautotune = true\n" if words else "")
+    given, command = run.parse([*words, "tests/ops"])
+    assert files.load(given, {}, str(tmp_path)).triton_autotune == value
+    assert command == ["tests/ops"]
+    ours, theirs = test_command.parse([*words, "tests/ops"])
+    assert files.load(flags.given(ours), {}, str(tmp_path)).triton_autotune == value
+    assert theirs == ["tests/ops"]
+
+
+@pytest.mark.parametrize("word", ["--triton-autotune=maybe", "--no-triton-autotune=off"])
+def test_switch_without_sense_is_guessed_at(word: str) -> None:
+    with pytest.raises(UsageError, match="triton-autotune"):
+        files.load(run.parse([word, "true"])[0], {}, "/")
+    with pytest.raises(UsageError, match="triton-autotune"):
+        test_command.parse([word])

@@ -29,6 +29,12 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=f"{meant}? {self.prog} --help" if meant else f"{self.prog} --help")
 
 
+class _Switch(argparse.Action):
+    def __call__(self, _: Any, found: argparse.Namespace, _values: Any, word: str | None = None) -> None:
+        name, _, value = str(word).partition("=")
+        setattr(found, self.dest, value or not name.startswith("--no-"))
+
+
 def parser(prog: str, description: str, examples: str = "", usage: str | None = None) -> Parser:
     return Parser(
         prog=prog,
@@ -50,16 +56,22 @@ def add_settings(target: argparse.ArgumentParser, names: tuple[str, ...] | None 
         if option.kind == "flag":
             action = argparse.BooleanOptionalAction
             target.add_argument(*shorts, f"--{option.name}", action=action, default=argparse.SUPPRESS, help=text)
+        elif option.kind == "switch":
+            # With its value in the same word: the word behind `--triton-autotune` is a file for pytest.
+            values = [f"--{option.name}={word}" for word in config.SWITCH.split("|")]
+            switch = [f"--{option.name}", f"--no-{option.name}", *values]
+            target.add_argument(*switch, action=_Switch, nargs=0, default=argparse.SUPPRESS, help=text)
         else:
             target.add_argument(f"--{option.name}", metavar=option.metavar, default=argparse.SUPPRESS, help=text)
 
 
+def given(parsed: argparse.Namespace) -> dict[str, Any]:
+    return {option.name: getattr(parsed, option.attribute) for option in config.OPTIONS if option.attribute in parsed}
+
+
 def settings(parsed: argparse.Namespace, *, told: bool = True) -> config.Settings:
     """Everything that is set. With `told`, what was wrong with files is said here; else the caller does it."""
-    given = {
-        option.name: getattr(parsed, option.attribute) for option in config.OPTIONS if hasattr(parsed, option.attribute)
-    }
-    merged = load(given, os.environ, identity.working_directory())
+    merged = load(given(parsed), os.environ, identity.working_directory())
     for line in [f"warning: {text}" for text in merged.warnings] + merged.remarks if told else []:
         output.tell(f"ondol: {line}")
     return merged

@@ -69,7 +69,8 @@ def settings() -> str:
 
 
 def _setting(option: Option) -> str:
-    flag = f"--{option.name}" if option.kind == "flag" else f"--{option.name} {option.metavar.replace('|', '/')}"
+    between = {"flag": "", "switch": "="}.get(option.kind, " ")
+    flag = f"--{option.name}{between}{option.metavar.replace('|', '/')}"
     said = ("–", "–") if option.least == FILES_ONLY else (f"`{flag}`", f"`{option.variable}`")
     sort = option.sort + (": user, site" if option.least >= OUTSIDE else "")
     return f"| {said[0]} | {said[1]} | `{option.key}` | {_default(option)} | {sort} | {option.help} |"
@@ -109,7 +110,7 @@ def _section(row: Row) -> str:
 def _facts(row: Row) -> list[str]:
     facts = [f"sets `{name}={value}`" for name, value in row.sets.items()]
     facts += [f"in a job that may only read: `{name}={value}`" for name, value in row.reading.items()]
-    facts += [f"with `{row.name}.autotune`: `{name}={value}`" for name, value in row.tuning.items()]
+    facts += [f'with `{row.name}.autotune = "on"`: `{name}={value}`' for name, value in row.tuning.items()]
     if not facts:
         facts = ["sets nothing"]
     if row.yields_to:

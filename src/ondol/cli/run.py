@@ -81,9 +81,9 @@ def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
         option = config.BY_NAME.get(name.removeprefix("no-")) or config.BY_NAME.get(name)
         if option is None or option.least == config.FILES_ONLY:
             raise UsageError(f"unknown option {word!r}", hint=_suggestion(name))
-        if option.kind == "flag":
-            if has_value:
-                raise UsageError(f"--{option.name} takes no value, got {value!r}")
+        if has_value and (option.kind == "flag" or name.startswith("no-")):
+            raise UsageError(f"--{name} takes no value, got {value!r}")
+        if option.kind == "flag" or (option.kind == "switch" and not has_value):
             given[option.name] = not name.startswith("no-")
             continue
         if not has_value:

@@ -46,6 +46,9 @@ _SETTINGS = (
     "frozen",
     "trust",
     "sign-key",
+    "triton-autotune",
+    "tilelang-autotune",
+    "helion-autotune",
 )
 
 

@@ -107,7 +107,7 @@ def _wish(job: Context, tool: Row) -> table.Wish:
     setting = str(job.settings.value(tool.setting)) if tool.setting else ""
     # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
     publishes = job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish
-    return table.Wish(job.shares_tuning(tool), publishes, setting)
+    return table.Wish(job.asked_for_tuning(tool) and not job.measures, publishes, setting)
 
 
 def _fixed_places(job: Context, tools: list[Row]) -> dict[str, str]:

@@ -81,12 +81,12 @@ class Context:
     def shares_tuning(self, tool: Row) -> bool:
         """Whether this job takes and gives the tool's autotuning results. Off: the tool is as in a fresh checkout."""
         name = f"{tool.name}-autotune"
-        return not self.measures and (name not in BY_NAME or bool(self.settings.value(name)))
+        return not self.measures and (name not in BY_NAME or self.settings.value(name) != "off")
 
     def asked_for_tuning(self, tool: Row) -> bool:
-        """Whether the user switched it on, so that an answer is due where it is not done."""
+        """Whether the user switched it on: the tool is told to keep results, or the user why not."""
         name = f"{tool.name}-autotune"
-        return name in BY_NAME and self.settings.origin(name) != "default" and bool(self.settings.value(name))
+        return name in BY_NAME and self.settings.value(name) == "on"
 
     def takes(self, tool: Row, fingerprint: str) -> bool:
         """Whether entries of this fingerprint are this job's business at all, to fill and to publish."""

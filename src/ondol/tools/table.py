@@ -56,7 +56,7 @@ class Row(Record):
     below_tmp: str = ""
     #: Why a job gets it only by name, although its files could be shared; empty if it need not be asked for.
     risk: str = ""
-    #: Variables that are set too where the job shares autotuning results (the setting `NAME-autotune`).
+    #: Variables that are set too where the setting `NAME-autotune` is on: they make the tool keep its results.
     tuning: Mapping[str, str] = {}
     #: The setting that switches it on: a directory, as `{url}` in `sets`; without one nothing is set.
     setting: str = ""
@@ -84,7 +84,7 @@ class Row(Record):
 class Wish(Record):
     """What the job's settings and its trust say about a tool."""
 
-    #: Autotuning results are shared.
+    #: The tool is told to keep autotuning results.
     tuning: bool = False
     #: What the job makes may be given to others.
     publishes: bool = True
@@ -117,8 +117,10 @@ ROWS: tuple[Row, ...] = (
         keeps=("TRITON_CACHE_MANAGER", "TRITON_CACHE_AUTOTUNING"),
         fingerprint="kernels: nothing; helper libraries: architecture, C library, Python's ABI; autotuning results: "
         "driver and device models",
-        note="Triton keeps no autotuning results unless told to. triton.autotune = true tells it to and shares them: "
-        "later jobs then run the configuration that an earlier one measured to be the fastest.",
+        note="Autotuning results are shared where they are kept anyway, because the program says "
+        "triton.autotune(cache_results=True) or the user TRITON_CACHE_AUTOTUNING=1: later jobs run the configuration "
+        "that an earlier one measured to be the fastest. `on` tells Triton to keep them always; `off` leaves them in "
+        "the room.",
         tuning={"TRITON_CACHE_AUTOTUNING": "1"},
     ),
     Row(
