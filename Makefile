@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 # Programs that are tested against, each in a directory of its own: the oldest versions that are promised to work, and
 # what must not be installed beside them.
 BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-django .build/plugin-rerunfailures \
-          .build/plugin-retry .build/plugin-allure .build/plugin-annotate
+          .build/plugin-retry .build/plugin-allure .build/plugin-annotate .build/plugin-benchmark .build/plugin-dependency
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit bench dist clean
@@ -18,7 +18,7 @@ help:            ## what can be made
 demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
 	@$(BIN)/python -m ondol.demo
 
-test: check $(VENV)/.dev $(BESIDE) .build/tools ## everything: lint, types, unit, fault, real-tool and multi-user tests
+test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
 	$(BIN)/python -m pytest
 
@@ -57,6 +57,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 .build/plugin-retry: WHAT = --no-deps pytest-retry==1.7.0
 .build/plugin-allure: WHAT = --no-deps allure-pytest==2.16.2 allure-python-commons==2.16.2 attrs==26.1.0
 .build/plugin-annotate: WHAT = --no-deps pytest-github-actions-annotate-failures==0.4.2
+.build/plugin-benchmark: WHAT = --no-deps pytest-benchmark==5.3.1 py-cpuinfo==9.0.0
+.build/plugin-dependency: WHAT = --no-deps pytest-dependency==0.6.1
 $(BESIDE): | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@.part $(WHAT)
 	mv $@.part $@
@@ -66,6 +68,15 @@ $(BESIDE): | $(VENV)/bin/python
 	rm -rf $@ && $(PYTHON) -m venv $@
 	$@/bin/python -m pip install --quiet --disable-pip-version-check -r $< || (rm -rf $@; false)
 	@touch $@
+
+# Public suites that once differed from plain pytest. Some ship their tests in their source distribution only.
+.build/suites: tests/suites-requirements.txt | $(VENV)/bin/python
+	rm -rf $@ $@.part
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@.part -r $<
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary structlog,anyio,werkzeug -d $@.part/sources \
+	    $$(grep -E '^(structlog|anyio|werkzeug)==' $<)
+	for one in $@.part/sources/*.tar.gz; do tar -xzf $$one -C $@.part/sources; done
+	mv $@.part $@ && touch $@
 
 clean:           ## forget everything that was built or installed here
 	rm -rf $(VENV) .build dist .pytest_cache .mypy_cache .ruff_cache

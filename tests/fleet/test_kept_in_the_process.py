@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 
 import pytest
+
+from people import ROOT
 
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 WAYS = [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]]
@@ -106,3 +109,48 @@ def on_a_terminal(suite, *flags: str) -> str:
     output, _ = process.communicate(timeout=suite.patience)
     suite.end()
     return output
+
+
+# ---------------------------------------------------------------------- plugins that keep their results in the process
+
+MEASURES = """
+    import pytest
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_m(benchmark, n):
+        benchmark.extra_info["n"] = n
+        benchmark.pedantic(sum, args=([n],), rounds=5)
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"]])
+def test_what_pytest_benchmark_measured_is_shown_and_saved(suite, flags) -> None:
+    """It was neither, and the run was green."""
+    suite.variables["PYTHONPATH"] = f"{suite.path}:{ROOT / '.build' / 'plugin-benchmark'}"
+    suite.write(test_b=MEASURES)
+    ours = suite.pytest(*ONCE, *flags, "--benchmark-json=out.json", devices="cpu:2")
+    assert "benchmark: 2 tests" in ours.output, ours.output
+    saved = json.loads((suite.path / "out.json").read_text())["benchmarks"]
+    assert sorted((one["name"], one["extra_info"]["n"], one["stats"]["rounds"]) for one in saved) == [
+        ("test_m[1]", 1, 5),
+        ("test_m[2]", 2, 5),
+    ]
+
+
+@pytest.mark.parametrize("where", [["cpu:1"], ["cpu:2", "--dist=loadfile"]])
+def test_pytest_dependency_knows_what_ran_in_the_same_file(suite, where) -> None:
+    """It keeps in the process which tests have passed."""
+    suite.variables["PYTHONPATH"] = f"{suite.path}:{ROOT / '.build' / 'plugin-dependency'}"
+    body = """
+        import pytest
+        @pytest.mark.dependency()
+        def test_a(): assert FAILS is False
+        @pytest.mark.dependency(depends=["test_a"])
+        def test_b(): pass
+        @pytest.mark.dependency(depends=["test_b"])
+        def test_c(): pass
+    """
+    suite.write(test_x="FAILS = False\n" + textwrap.dedent(body), test_y="FAILS = True\n" + textwrap.dedent(body))
+    plain = suite.plain("-p", "no:xdist")
+    ours = suite.pytest(*ONCE, *where[1:], devices=where[0])
+    assert plain.summary == "1 failed, 3 passed, 2 skipped"
+    assert ours.outcomes == plain.outcomes, ours.output

@@ -26,7 +26,7 @@ from _pytest.capture import CaptureManager
 from _pytest.debugging import pytestPDB
 from _pytest.runner import CallInfo
 
-from ondol.fleet import starts, worker_names
+from ondol.fleet import benchmarks, starts, worker_names
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -290,6 +290,8 @@ def report_to_wire(config: pytest.Config, report: pytest.TestReport) -> dict[str
     counts = _failed_subtests(config)
     if counts:
         data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
+    if measured := benchmarks.take(config):
+        data[benchmarks.KEY] = measured
     return data
 
 
@@ -297,6 +299,7 @@ def report_from_wire(config: pytest.Config, data: dict[str, Any]) -> pytest.Test
     """JSON has no tuples; reporters look at some of these with isinstance."""
     data = dict(data)
     subtests = data.pop(SUBTESTS, 0)
+    benchmarks.bring_home(config, data.pop(benchmarks.KEY, []))
     for name in ("longrepr", "location"):
         if isinstance(data.get(name), list):
             data[name] = tuple(data[name])
