@@ -154,3 +154,34 @@ def test_pytest_dependency_knows_what_ran_in_the_same_file(suite, where) -> None
     ours = suite.pytest(*ONCE, *where[1:], devices=where[0])
     assert plain.summary == "1 failed, 3 passed, 2 skipped"
     assert ours.outcomes == plain.outcomes, ours.output
+
+
+HANDS_OVER = """
+    import os
+    ROWS, GATHERED = [], {}
+    def pytest_runtest_teardown(item): ROWS.append(item.name)
+    def pytest_sessionfinish(session):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["rows"] = {"names": ROWS, "kind": (1, b"x")}
+            if os.environ.get("ODD"): session.config.workeroutput["odd"] = object()
+        else:
+            with open(os.environ["LOG"], "a") as log: log.write(f"{sorted(GATHERED.items())}\\n")
+    def pytest_testnodedown(node, error):
+        assert node.workeroutput["rows"]["kind"] == (1, b"x")
+        GATHERED[node.gateway.id] = sorted(node.workeroutput["rows"]["names"])
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_what_a_conftest_hands_over_as_xdist_has_it_comes_home(suite, start) -> None:
+    suite.write(conftest=HANDS_OVER, test_a="def test_1(): pass\ndef test_2(): pass\n")
+    ours = suite.pytest(*ONCE, f"--ondol-start={start}")
+    assert ours.log == ["[('gw0', ['test_1', 'test_2'])]"], ours.output
+
+
+def test_what_cannot_be_handed_over_is_said(suite) -> None:
+    suite.variables["ODD"] = "1"
+    suite.write(conftest=HANDS_OVER, test_a="def test_1(): pass\n")
+    ours = suite.pytest(*ONCE)
+    assert "config.workeroutput can carry plain values only" in ours.output
+    assert ours.status == 1

@@ -23,7 +23,10 @@ WAYS = {"c1": ["--devices=cpu:1"], "c2": ["--devices=cpu:2"], "iso": ["--devices
 #: Where the tests are (a source distribution, or nowhere: a package that brings them), and which.
 CASES = {
     "structlog": ("structlog-26.1.0", ["tests/test_output.py", "tests/test_tracebacks.py"]),
-    "anyio": ("anyio-4.16.0", ["tests/test_pytest_plugin.py", "-k", "test_plugin or auto_mode or backends_in_class"]),
+    "anyio": (
+        "anyio-4.16.0",
+        [f"tests/test_pytest_plugin.py::test_{name}" for name in ("plugin", "auto_mode", "hypothesis_module_mark")],
+    ),
     "werkzeug": ("werkzeug-3.1.9", ["-p", "holds_a_rule", "tests/test_routing.py"]),
     "scipy": ("", ["--pyargs", "scipy._lib.tests.test__util", "-k", "apwrapper or pool or Pool"]),
     "sklearn": ("", ["--pyargs", "sklearn.callback.tests.test_progressbar", "-k", "without_subtasks or during_fit"]),
@@ -50,19 +53,9 @@ def case(request, tmp_path: Path):
     def run(*words: str) -> Outcome:
         junit = tmp_path / "out.xml"
         junit.unlink(missing_ok=True)
-        command = [
-            sys.executable,
-            "-m",
-            *words,
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:asyncio",
-            f"--junitxml={junit}",
-        ]
+        plugins = ["-p", "no:cacheprovider", *([] if "structlog" in folder else ["-p", "no:asyncio"])]
         done = subprocess.run(
-            [*command, *tests],
+            [sys.executable, "-m", *words, "-q", *plugins, f"--junitxml={junit}", *tests],
             cwd=suites / "sources" / folder if folder else tmp_path,
             env={**os.environ, **variables},
             capture_output=True,

@@ -126,13 +126,15 @@ Warned = NamedTuple("Warned", [("item", int | None), ("attempt", int | None), ("
 LateReport = NamedTuple("LateReport", [("item", int), ("data", Report)])
 #: The worker could not do its work: a fault of ours.
 Broken = NamedTuple("Broken", [("worker", str), ("text", str)])
+#: What the worker's plugins and conftests hand over at its end, as a Python literal.
+Output = NamedTuple("Output", [("worker", str), ("text", str)])
 #: What another item needs is torn down no longer: the answer to `Clear`.
 Cleared = NamedTuple("Cleared", [])
 #: Agent → worker: tear down what this item does not need.
 Clear = NamedTuple("Clear", [("target", int), ("nodeid", str)])
 #: Agent → worker: finish your fixtures and leave.
 End = NamedTuple("End", [])
-FromWorker = Hello | Cleared | Done | Left | Reports | Warned | LateReport | Broken
+FromWorker = Hello | Cleared | Done | Left | Reports | Warned | LateReport | Output | Broken
 ToWorker = RunItem | Clear | End
 
 # ---------------------------------------------------------------------- agent → controller
@@ -195,7 +197,7 @@ Healed = NamedTuple("Healed", [("item", int), ("what", str)])
 #: The answer to `Ping`.
 Pong = NamedTuple("Pong", [])
 FromAgent = WorkerUp | Started | Ended | Revoked | Retired | StartFailed | WorkerEnded | Unreapable | Probed | Pong
-AgentEvent = FromAgent | Healed | Reports | Warned | LateReport | Broken
+AgentEvent = FromAgent | Healed | Reports | Warned | LateReport | Output | Broken
 
 # ---------------------------------------------------------------------- node → the engine's links
 

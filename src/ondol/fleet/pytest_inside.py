@@ -7,6 +7,7 @@ and the exit handlers (they belong to the process that registered them).
 
 from __future__ import annotations
 
+import ast
 import atexit
 import copy
 import fcntl
@@ -136,6 +137,26 @@ def finish_session(session: pytest.Session, status: int) -> None:
     whole = [plugin for plugin in manager.get_plugins() if getattr(plugin, "__name__", "").startswith(theirs)]
     session.exitstatus = status
     manager.subset_hook_caller("pytest_sessionfinish", whole)(session=session, exitstatus=status)
+
+
+def output_to_wire(config: pytest.Config) -> str:
+    """xdist's `config.workeroutput`, as a Python literal; empty when nobody put anything in."""
+    output = getattr(config, "workeroutput", None)
+    text = repr(output) if output else ""
+    try:
+        if text:
+            ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        pytest.fail(f"config.workeroutput can carry plain values only (numbers, texts, lists, dicts …): {text[:200]}")
+    return text
+
+
+def output_from_wire(config: pytest.Config, node: Any, text: str) -> None:
+    """As xdist's controller: conftests and plugins that know xdist take it in `pytest_testnodedown`."""
+    node.workeroutput, node.config = ast.literal_eval(text), config
+    hook = getattr(config.hook, "pytest_testnodedown", None)
+    if hook is not None:
+        hook(node=node, error=None)
 
 
 def refuse_debuggers() -> None:

@@ -71,6 +71,9 @@ class PytestShow:
     def warning(self, data: dict[str, Any]) -> None:
         self.config.hook.pytest_warning_recorded.call_historic(kwargs=pytest_inside.warning_from_wire(data))
 
+    def output(self, worker: str, text: str) -> None:
+        pytest_inside.output_from_wire(self.config, Node(worker), text)
+
     def late(self, item: int, report: dict[str, Any]) -> None:
         found = pytest_inside.report_from_wire(self.config, report)
         self.session.items[item].ihook.pytest_runtest_logreport(report=found)

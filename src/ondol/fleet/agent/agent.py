@@ -331,7 +331,7 @@ class Agent:
                 if any(r.get("when") == "call" or r.get("outcome") != "passed" for r in message.data):
                     keeper.in_teardown(now)
                 self.tell(message)
-            case messages.LateReport() | messages.Warned() | messages.Broken():
+            case messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
                 self.tell(message)
             case messages.Left():
                 keeper.left = True

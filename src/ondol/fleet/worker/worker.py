@@ -14,13 +14,12 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ondol.fleet import pytest_inside
+from ondol.fleet import pytest_inside, worker_names
 from ondol.fleet.messages import (
     Broken,
     Clear,
@@ -31,6 +30,7 @@ from ondol.fleet.messages import (
     LateReport,
     Left,
     Message,
+    Output,
     Report,
     Reports,
     RunItem,
@@ -292,9 +292,12 @@ class Worker:
         return fault or cuda_fault(hygiene.loaded_libraries_counter())
 
     def _finish_session(self) -> None:
-        status = int(self._any_failed)
+        def finish() -> None:
+            pytest_inside.finish_session(self.session, int(self._any_failed))
+            if text := pytest_inside.output_to_wire(self.config):
+                self.send(Output(self.place.env.get(worker_names.WORKER, self.place.name), text))
+
         if self._previous is not None:
-            finish = partial(pytest_inside.finish_session, self.session, status)
             self._send_late(pytest_inside.late(self._previous, finish))
 
     def leave(self) -> None:
