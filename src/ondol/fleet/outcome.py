@@ -25,6 +25,8 @@ class Gathered:
     reports: list[Report] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)
     ending: Ended | None = None
+    #: Seconds from its start to its end, by our clock.
+    elapsed: float = 0.0
     #: Text of the failure, for the journal and for people.
     text: str = ""
 
@@ -34,6 +36,9 @@ class Gathered:
 
     @property
     def seconds(self) -> float:
+        """What its phases took; of one that was cut off, what passed."""
+        if self.ending is not None and self.ending.how != "done":
+            return self.elapsed
         return float(sum(r.get("duration", 0.0) for r in self.reports))
 
     @property
@@ -109,7 +114,17 @@ def _judge_ending(gathered: Gathered, dirt_fails: bool) -> tuple[Verdict, Cause,
     if dirt_fails and ending.dirt:
         kinds = ", ".join(f"{kind}: {what}" for kind, what in ending.dirt)
         return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
-    return verdict, Cause.NONE, ""
+    return verdict, Cause.NONE, _why_not(gathered.reports)
+
+
+def _why_not(reports: Sequence[Report]) -> str:
+    """The reason of a skip or an expected failure, as its author gave it."""
+    for report in reports:
+        if report["outcome"] == "skipped":
+            longrepr = report.get("longrepr")
+            told = longrepr[-1] if isinstance(longrepr, list | tuple) and longrepr else ""
+            return str(report.get("wasxfail") or told).removeprefix("Skipped: ")
+    return ""
 
 
 def _first_line(text: str) -> str:

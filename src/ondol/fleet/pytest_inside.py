@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest._code.code import ReprFileLocation
 from _pytest.capture import CaptureManager
 from _pytest.debugging import pytestPDB
+from _pytest.junitxml import xml_key
 from _pytest.runner import CallInfo
 
 from ondol.fleet import benchmarks, starts, worker_names
@@ -339,6 +341,31 @@ def _failed_subtests(config: pytest.Config) -> Any:
     except ImportError:
         return {}
     return config.stash.get(failed_subtests_key, {})
+
+
+class CutOff:
+    """The failure of an item that was cut off: short on the terminal, which shows its sections beside it, and with
+    everything in files, whose writers (`--junitxml`, `--report-log`) take the text of a failure and nothing else.
+    """
+
+    def __init__(self, item: pytest.Item, short: str, sections: list[tuple[str, str]]) -> None:
+        path, line, _ = item.location
+        self.reprcrash = ReprFileLocation(path, (line or 0) + 1, short)
+        self._short = short
+        self._sections = sections
+
+    def toterminal(self, writer: Any) -> None:
+        writer.line(self._short)
+
+    def __str__(self) -> str:
+        return "\n".join([self._short, *(f"----- {name} -----\n{text}" for name, text in self._sections)])
+
+
+def add_suite_property(config: pytest.Config, name: str, value: str) -> None:
+    """To `--junitxml`, if it was asked for."""
+    xml = config.stash.get(xml_key, None)
+    if xml is not None:
+        xml.add_global_property(name, value)
 
 
 class Unfinished:

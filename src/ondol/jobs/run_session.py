@@ -223,6 +223,8 @@ def run_session(
                 links.close()
     finally:
         shutil.rmtree(tmpdir, ignore_errors=True)
+    for device, why in controller.ledger.quarantined.items():
+        pytest_inside.add_suite_property(config, f"quarantine.{device}", why)
     names = {plan.items[n].nodeid: round(s, 4) for n, s in controller.seconds.items()}
     history.save(durations, history.merge(known, names))
     return Ended(controller, show, record.path, links.mode, fleet, time.monotonic() - started)

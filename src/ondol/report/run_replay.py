@@ -131,16 +131,19 @@ class PytestShow:
         found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
         if as_reported and ending.how == "done":
             return found
-        phase = last.phase if ending.how != "done" else "teardown"
+        # Without any report its preparation failed: it never came to its teardown.
+        phase = "teardown" if ending.how == "done" and last.reports else last.phase
         # An item is shown once: what failed before its worker was gone stands in the report about its end.
         kept = [report for report in found if report.when != phase and not report.failed]
         text = last.text if not last.reports and last.text else (final.why or ending.reason)
-        made = _made(node, phase, f"{final.verdict.value}: {text}", 0.0)
+        made = _made(node, phase, "", max(0.0, last.seconds - sum(report.duration for report in kept)))
         made.sections += [(f"Failure in {r.when} before", r.longreprtext) for r in found if r.failed]
         for name, output in ending.output.items():
             made.sections.append((f"Captured {name} until then", output))
         if ending.dump:
             made.sections.append(("Stacks", ending.dump))
+        failure: Any = pytest_inside.CutOff(node, f"{final.verdict.value}: {text}", made.sections)
+        made.longrepr = failure
         if ending.how != "done":
             pytest_inside.Unfinished(node, made).tell()
         return _completed(node, [*kept, made])

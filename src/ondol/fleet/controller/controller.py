@@ -394,6 +394,7 @@ class Controller:
 
     def attempt_ended(self, gathered: Gathered, ending: Ended) -> None:
         gathered.ending = ending
+        gathered.elapsed = time.monotonic() - gathered.started
         gathered.text = "\n".join(text_of(r) for r in gathered.reports if r.get("outcome") == "failed")
         caches = self.settings.caches
         attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail", cache_fault=caches.fault)

@@ -1,0 +1,106 @@
+"""CI systems read `--junitxml`: it must say as much about a crash or a hang as `ondol report --junit` does."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from ondol.report import run_junit, run_markdown
+
+ITEMS = """
+import os, pytest
+def test_crash():
+    print("printed before the crash")
+    os.abort()
+@pytest.mark.ondol(timeout=1)
+def test_hang():
+    print("printed before the hang")
+    def deep_inside():
+        while True: pass
+    deep_inside()
+@pytest.mark.skip(reason="no card here")
+def test_skipped(): pass
+@pytest.mark.xfail(reason="known bug 7")
+def test_xfailed(): assert 0
+"""
+
+
+@pytest.fixture
+def cases(suite):  # type: ignore[no-untyped-def]
+    suite.write(test_m=ITEMS)
+    suite.result = suite.pytest("--junitxml=x.xml", "--ondol-grace=0.2", "--ondol-native-stacks=0", devices="cpu:1")
+    plugin = ElementTree.parse(suite.path / "x.xml").getroot()
+    report = ElementTree.fromstring(run_junit.render(suite.result.record))
+    return [{case.get("name"): case for case in root.iter("testcase")} for root in (plugin, report)]
+
+
+def properties(case: ElementTree.Element) -> dict[str | None, str | None]:
+    return {p.get("name"): p.get("value") for p in case.iter("property")}
+
+
+@pytest.mark.fault
+def test_a_crash_and_a_hang_have_time_stacks_output_device_and_attempts(cases) -> None:
+    for number, found in enumerate(cases):
+        prefix = "" if number else "ondol_"
+        for name, attempts in (("test_crash", "2"), ("test_hang", "1")):
+            case = found[name]
+            text = " ".join(case.itertext())
+            assert float(case.get("time")) > (1.0 if name == "test_hang" else 0.0)
+            assert name in text, "its stack"
+            assert f"printed before the {name[5:]}" in text
+            told = properties(case)
+            assert (told[prefix + "device"], told.get(prefix + "attempts", "1")) == ("cpu0", attempts)
+        assert "deep_inside" in " ".join(found["test_hang"].itertext())
+        hang = found["test_hang"]
+        (message,) = [one.get("message") for one in (*hang.iter("failure"), *hang.iter("error"))]
+        assert "longer than 1 s" in message
+    assert len(cases[0]) == 4
+
+
+@pytest.mark.fault
+def test_the_reason_of_a_skip_is_in_both(cases) -> None:
+    for found in cases:
+        for name, reason in (("test_skipped", "no card here"), ("test_xfailed", "known bug 7")):
+            (skipped,) = found[name].iter("skipped")
+            assert reason in skipped.get("message")
+
+
+@pytest.mark.fault
+def test_what_is_shown_on_the_terminal_is_shown_once(suite, cases) -> None:
+    assert suite.result.output.count("printed before the hang") == 1
+
+
+def test_a_failed_preparation_did_not_fail_on_teardown(suite) -> None:
+    suite.write(
+        rt="class Slow:\n    def prepare(self, task): raise SyntaxError('bad kernel')\n    def run(self, task): pass\n"
+    )
+    (suite.path / "t.ondol.toml").write_text('[runtime.r]\nclass = "rt:Slow"\n[[task]]\nname = "a"\nruntime = "r"\n')
+    suite.pytest("--junitxml=x.xml", "t.ondol.toml")
+    (error,) = ElementTree.parse(suite.path / "x.xml").getroot().iter("error")
+    assert "on setup" in error.get("message")
+    assert "bad kernel" in error.get("message") + (error.text or "")
+
+
+def test_devices_that_were_set_aside_are_in_it(suite) -> None:
+    suite.write(test_m="import os, pytest\ndef test_a(): os.abort()\n")
+    probe = "--ondol-probe=sh -c 'echo melted; exit 1'"
+    result = suite.pytest("--junitxml=x.xml", probe, "--ondol-retries=1", devices="sim:1")
+    (quarantine,) = result.record.quarantines
+    root = ElementTree.parse(suite.path / "x.xml").getroot()
+    told = {p.get("name"): p.get("value") for p in root.iterfind("testsuite/properties/property")}
+    assert "melted" in told[f"quarantine.{quarantine.device}"]
+
+
+def test_every_bad_verdict_is_a_row_of_the_step_summary(suite) -> None:
+    from ondol.fleet import journal
+    from ondol.fleet.record import RunRecord
+    from ondol.fleet.verdict import Verdict
+
+    record = RunRecord()
+    bad = [v for v in Verdict if v.bad or v is Verdict.DEVICE_LOST]
+    record.apply(journal.Planned([f"t.py::{v.value}" for v in bad]), 1.0)
+    for number, verdict in enumerate(bad):
+        record.apply(journal.Verdict(number, verdict.value, False, "why"), 1.0)
+    text = run_markdown.render(record)
+    assert [v.value for v in bad if f"| `t.py::{v.value}` | {v.value} |" not in text] == []
