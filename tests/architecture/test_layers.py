@@ -52,6 +52,8 @@ PURE = [
     "fleet/verdict.py",
     "fleet/quarantine.py",
     "fleet/causes.py",
+    "fleet/messages.py",
+    "fleet/outcome.py",
     "engines/compare.py",
     "heal/holder.py",
     "heal/match.py",
