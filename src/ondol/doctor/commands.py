@@ -6,6 +6,8 @@ import shlex
 import stat
 from collections.abc import Iterable
 
+from ondol.store import marker
+
 _LETTERS = (
     ("u", ((stat.S_IRUSR, "r"), (stat.S_IWUSR, "w"), (stat.S_IXUSR, "x"))),
     ("g", ((stat.S_IRGRP, "r"), (stat.S_IWGRP, "w"), (stat.S_IXGRP, "x"), (stat.S_ISGID, "s"))),
@@ -33,14 +35,30 @@ def as_root(uid: int, *commands: str) -> str:
     return " && ".join(command if uid == 0 else f"sudo {command}" for command in commands)
 
 
-def share_with_group(uid: int, path: str, gid: int) -> str:
+def find(path: str, tests: str, action: str, *, plain: bool, end: str = "+") -> str:
+    """Do something to all that is like this below `path`, except in stores of Ondol's, which it would break.
+
+    `plain`: there is no store.
+    """
+    around = "" if plain else f"-type d -exec test -e {{}}/{marker.NAME} \\; -prune -o "
+    return f"find {quote(path)} -xdev {around}{tests} -exec {action} {{}} {end}"
+
+
+def throughout(path: str, command: str, recursive: str, *, plain: bool) -> str:
+    """The same to everything. `recursive`: the letters that make this command do so by itself."""
+    if plain:
+        return f"{command.replace(' ', f' {recursive} ', 1)} {quote(path)}"
+    letters = " -h" if "h" in recursive else ""
+    return find(path, "! -type l", command.replace(" ", f"{letters} ", 1), plain=False)
+
+
+def share_with_group(uid: int, path: str, gid: int, *, plain: bool) -> str:
     """Make a tree the group's: what is in it, and what will be made in it. Nobody else writes there."""
-    word = quote(path)
     return as_root(
         uid,
-        f"chgrp -Rh {gid} {word}",
-        f"chmod -R g+rwX,o-w {word}",
-        f"find {word} -xdev -type d -exec chmod g+s {{}} +",
+        throughout(path, f"chgrp {gid}", "-Rh", plain=plain),
+        throughout(path, "chmod g+rwX,o-w", "-R", plain=plain),
+        find(path, "-type d", "chmod g+s", plain=plain),
     )
 
 

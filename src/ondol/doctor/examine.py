@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ondol.doctor import walk
+from ondol.doctor import gather, walk
 from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Place, from_plain, to_plain
 from ondol.doctor.checks.reach import Reach
 from ondol.doctor.commands import quote
@@ -22,6 +22,8 @@ from ondol.light import Any, Record
 WALK = "walk"
 #: For a walk that has used up its time to notice that, and to tell what it saw.
 _GRACE = 30.0
+#: Of more stores below one directory, these are looked at.
+_STORES = 16
 #: (what is being done, done, total)
 Progress = Callable[[str, int, int], None]
 
@@ -59,7 +61,13 @@ def examine(
     subjects: Sequence[Subject], checks: Sequence[Check], progress: Progress, patience: float | None = None
 ) -> Result:
     """`patience`: seconds after which a check is given up, instead of each one's own."""
-    return Result([_examine_one(subject, _for(subject, checks), progress, patience) for subject in subjects])
+    result, queue = Result([]), list(subjects)
+    for subject in queue:
+        result.examined.append(_examine_one(subject, _for(subject, checks), progress, patience))
+        known = {other.real for other in queue}
+        below = [path for path in subject.stores_below()[:_STORES] if path not in known]
+        queue += gather.subjects(subject.machine, below, subject.bounds) if below else []
+    return result
 
 
 def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:

@@ -100,10 +100,23 @@ def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[tuple[A
         status = os.stat(real)
     except OSError:
         return _where_the_way_ends(path), CACHE
+    store = _store_around(real)
+    if store:
+        real, status = store, os.stat(store)
     whose = (status.st_uid, status.st_gid, status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
         return ("file", real, path, "it is not a directory", *whose), CACHE
     return ("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
+
+
+def _store_around(real: str) -> str:
+    """The store in whose lanes this lies, or empty: what is right for a plain cache would break it."""
+    while real != "/":
+        above, name = os.path.split(real)
+        if name == marker.LANES and os.path.lexists(os.path.join(above, marker.NAME)):
+            return above
+        real = above
+    return ""
 
 
 def _where_the_way_ends(path: str) -> tuple[Any, ...]:

@@ -93,6 +93,10 @@ class Subject:
             raise RuntimeError("a check that does not say that it walks asks for the tree")
         return self._tree
 
+    def stores_below(self) -> list[str]:
+        """Ondol's stores that the walk met, if one was made."""
+        return [f"{self.real}/{name}" for name in self._tree.stores] if self._tree else []
+
     def keep(self, tree: walk.Tree) -> None:
         self._tree = tree
 

@@ -18,6 +18,7 @@ from ondol.doctor import acl, rights
 from ondol.doctor.api import Place
 from ondol.host import files, mounts
 from ondol.light import Any, Record
+from ondol.store import marker
 
 _PROGRESS_EVERY = 500
 _NO_LIST = (errno.ENODATA, errno.ENOTSUP, errno.ENOSYS, errno.ENOENT, errno.ENOTDIR, errno.EACCES)
@@ -72,10 +73,22 @@ class Tree(Record):
     unvisited: list[str]
     #: Who shares it, by the rights on the top: see `rights`.
     sharing: str
+    #: Ondol's stores below the top, by name. Nothing of them is in `entries`: opened to a group, as one opens a plain
+    #: cache, a store would be believed by nobody.
+    stores: list[str]
 
     @property
     def top(self) -> Seen:
         return self.entries[0]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a command may go through all of it: no store, nothing unseen that could be one."""
+        return not (self.stores or self.unvisited or self.stopped)
+
+    def holds_store(self, name: str) -> bool:
+        """Whether it is a store, lies in one, or has one in it."""
+        return any(f"{store}/".startswith(f"{name}/") or name.startswith(f"{store}/") for store in self.stores)
 
     def full(self, entry: Seen) -> str:
         return os.path.join(self.path, entry.name) if entry.name else self.path
@@ -93,8 +106,8 @@ def to_plain(tree: Tree) -> list[Any]:
 
 
 def from_plain(fields: list[Any]) -> Tree:
-    path, entries, stopped, unvisited, sharing = fields
-    return Tree(path, [Seen(*entry) for entry in entries], stopped, unvisited, sharing)
+    path, entries, *rest = fields
+    return Tree(path, [Seen(*entry) for entry in entries], *rest)
 
 
 def acl_of(path: str, kind: str) -> bytes:
@@ -127,6 +140,7 @@ class _Walk:
         self._entries = [self._top]
         self._queue: deque[Seen] = deque([self._top] if self._top.is_dir else [])
         self._unvisited: list[str] = []
+        self._stores: list[str] = []
         self._deadline = time.monotonic() + bounds.seconds
         self._stopped = ""
         inside = path.rstrip("/") + "/"
@@ -136,7 +150,9 @@ class _Walk:
         while self._queue and not self._stopped:
             self._enter(self._queue.popleft())
         top = acl.without_mask(self._top.mode, acl_of(self._path, acl.ACCESS))
-        return Tree(self._path, self._entries, self._stopped, self._unvisited, rights.sharing(top))
+        stores = set(self._stores)
+        entries = [entry for entry in self._entries if entry.name not in stores]
+        return Tree(self._path, entries, self._stopped, self._unvisited, rights.sharing(top), self._stores)
 
     def _enter(self, folder: Seen) -> None:
         try:
@@ -148,6 +164,9 @@ class _Walk:
             if (status.st_dev, status.st_ino) != (folder.device, folder.inode):
                 # A component above it became a link, or another directory took its name: not ours to look into.
                 self._unvisited.append(folder.name)
+                return
+            if folder is not self._top and marker.exists(fd):
+                self._stores.append(folder.name)
                 return
             with os.scandir(fd) as listing:
                 for entry in listing:

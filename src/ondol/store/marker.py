@@ -200,7 +200,7 @@ def create(path: str, writers: Writers, *, shared: bool, signed: tuple[str, ...]
     _make_directories(path)
     root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if _exists(root):
+        if exists(root):
             return False
         _set_rights(root, shared)
         check_closed(path, os.fstat(root))
@@ -232,7 +232,8 @@ def _make_directories(path: str) -> None:
             files.close_quietly(fd)
 
 
-def _exists(root: int) -> bool:
+def exists(root: int) -> bool:
+    """Whether this open directory is a store."""
     try:
         os.stat(NAME, dir_fd=root, follow_symlinks=False)
     except FileNotFoundError:

@@ -36,7 +36,8 @@ class Acls(Check):
         what = f"{plural(len(masked), 'access control list')} whose mask takes rights back: {who} is granted "
         what += f"{acl.letters(named.granted)} and has {acl.letters(named.effective)}"
         why = f"jobs of {who} fail with PermissionError although `getfacl` lists them"
-        fix = commands.as_root(subject.machine.uid, f"setfacl -R -P -m m::rwX {commands.quote(tree.path)}")
+        fix = commands.throughout(tree.path, "setfacl -m m::rwX", "-RP", plain=tree.is_plain)
+        fix = commands.as_root(subject.machine.uid, fix)
         yield Finding(self.name, WARNING, what, tree.place(entry), why, fix, len(masked))
 
     def _not_handed_on(self, subject: Subject) -> Iterator[Finding]:
@@ -51,7 +52,9 @@ class Acls(Check):
             what = f"{directories(len(without))} without the default access control list of the top"
             why = "what a job makes there is open to nobody whom the list names"
             path = commands.quote(tree.path)
-            fix = f"getfacl -cdp {path} | " + commands.as_root(subject.machine.uid, f"setfacl -R -P -d -M - {path}")
+            command = f'setfacl -d -m "$(getfacl -cdEp {path} | grep . | paste -sd,)"'
+            fix = commands.find(tree.path, "-type d", command, plain=tree.is_plain)
+            fix = commands.as_root(subject.machine.uid, fix)
             yield Finding(self.name, WARNING, what, tree.place(without[0]), why, fix, len(without))
 
 

@@ -33,6 +33,7 @@ class Entries(Check):
     name = "entries"
     summary = "torn, incomplete, mixed and misplaced entries in the caches of tools that Ondol understands"
     roles = frozenset({CACHE})
+    walks = True
     seconds = 120.0
 
     def run(self, subject: Subject) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ class Entries(Check):
         deadline = time.monotonic() + min(subject.bounds.seconds, self.seconds / 2)
         scanned = registry.load(subject.tool).scan(CacheDir(subject.real, ours=False), identity.this_host())
         for looked, item in enumerate(scanned, start=1):
-            if isinstance(item, Refused) and item.kind in _KINDS and not _in_the_making(subject, item):
+            if isinstance(item, Refused) and item.kind in _KINDS and not _spared(subject, item):
                 groups.setdefault((item.kind, "/" in item.place), []).append(item)
             if looked >= subject.bounds.entries or time.monotonic() > deadline:
                 what = f"only the first {counted(looked)} of {subject.path} were checked"
@@ -80,6 +81,11 @@ def _judge(subject: Subject, item: Refused) -> tuple[str, str]:
     if old:
         return ERROR, f"Triton {old[0]}, which is installed, ends with `KeyError: Unknown key` on it"
     return WARNING, "Triton up to 3.7.1 ends with `KeyError: Unknown key` on it; later ones compile again"
+
+
+def _spared(subject: Subject, item: Refused) -> bool:
+    """A store is no broken entry, nor is a directory with one in it: whoever removed it would lose the store."""
+    return subject.tree.holds_store(item.place.split("/")[0]) or _in_the_making(subject, item)
 
 
 def _in_the_making(subject: Subject, item: Refused) -> bool:

@@ -52,8 +52,8 @@ class Modes(Check):
             return
         what = f"{plural(len(closed), 'file', 'files')} closed to the other users of the cache"
         why = "a tool of theirs that finds such an entry takes it for a hit and fails with PermissionError"
-        selection = f"-xdev -type f -uid {subject.machine.uid}"
-        fix = f"find {commands.quote(subject.tree.path)} {selection} -exec chmod a+r {{}} +"
+        selection = f"-type f -uid {subject.machine.uid}"
+        fix = commands.find(subject.tree.path, selection, "chmod a+r", plain=subject.tree.is_plain)
         yield Finding(self.name, WARNING, what, subject.tree.place(closed[0]), why, fix, len(closed))
 
 
@@ -87,7 +87,7 @@ def _lacking(
         Repair("chmod", subject.tree.full(entry), entry.device, entry.inode, add=bits) for entry, bits in lacking
     )
     kind = "d" if lacking[0][0].is_dir else "f"
-    selection = f"-xdev -type {kind} -uid {subject.machine.uid}"
+    selection = f"-type {kind} -uid {subject.machine.uid}"
     # One by one for the owner: a directory has to be opened before find can go into it.
     end = "\\;" if everything & stat.S_IRWXU else "+"
     if everything & stat.S_IRWXG:
@@ -96,6 +96,6 @@ def _lacking(
     if subject.machine.uid == 0 and kind == "f" and everything & stat.S_IRWXG:
         # Who can write here may have moved a private file of root's here, to have it opened: it must be looked at.
         chmod, end = "ls -l", "+"
-    fix = f"find {commands.quote(subject.tree.path)} {selection} -exec {chmod} {{}} {end}"
+    fix = commands.find(subject.tree.path, selection, chmod, plain=subject.tree.is_plain, end=end)
     text = f"{plural(len(lacking), *names)} {what}"
     yield Finding(Modes.name, severity, text, subject.tree.place(lacking[0][0]), why, fix, len(lacking), repairs)

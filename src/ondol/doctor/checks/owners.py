@@ -86,7 +86,7 @@ class Owners(Check):
         if stuck:
             what = f"{plural(len(stuck), 'file')} of others in sticky directories, which uid {me} cannot replace"
             why = "a job that renews such an entry fails with PermissionError when it renames its file over it"
-            fix = commands.as_root(me, f"find {commands.quote(tree.path)} -xdev -type d -exec chmod -t {{}} +")
+            fix = commands.as_root(me, commands.find(tree.path, "-type d", "chmod -t", plain=tree.is_plain))
             yield Finding(self.name, WARNING, what, tree.place(stuck[0]), why, fix, len(stuck))
 
 
@@ -100,16 +100,16 @@ def _trouble(entry: Seen) -> str:
 
 def _remedy(subject: Subject) -> str:
     """One command that leaves everybody who shares the directory, as its top says, able to use all of it."""
-    tree, me, path = subject.tree, subject.machine.uid, commands.quote(subject.tree.path)
+    tree, me, plain = subject.tree, subject.machine.uid, subject.tree.is_plain
     people = ({entry.uid for entry in tree.entries} | {me}) - {0}
     if tree.sharing == rights.GROUP:
         if me == 0 or tree.top.gid in subject.machine.groups:
-            return commands.share_with_group(me, tree.path, tree.top.gid)
+            return commands.share_with_group(me, tree.path, tree.top.gid, plain=plain)
         return f'sudo usermod -aG "$(getent group {tree.top.gid} | cut -d: -f1)" "$(id -un)"'
     if len(people) == 1:
         # One user beside root: what root has there is left over from a job that ran as root.
-        return commands.as_root(me, f"chown -Rh {people.pop()} {path}")
+        return commands.as_root(me, commands.throughout(tree.path, f"chown {people.pop()}", "-Rh", plain=plain))
     if tree.sharing in rights.OPEN:
         # Not chmod: what lies in a compile cache is code, and whoever can write it runs it in everybody's jobs.
         return "ondol run -- COMMAND"
-    return commands.share_with_group(me, tree.path, subject.machine.gid)
+    return commands.share_with_group(me, tree.path, subject.machine.gid, plain=plain)

@@ -32,7 +32,8 @@ class Setgid(Check):
             what = f"{plural(len(strays), 'file or directory belongs', 'files and directories belong')} "
             what += f"to another group than {gid}, which shares the cache"
             why = f"members of group {gid} have only the rights of strangers there"
-            fix = commands.as_root(subject.machine.uid, f"chgrp -Rh {gid} {commands.quote(tree.path)}")
+            fix = commands.throughout(tree.path, f"chgrp {gid}", "-Rh", plain=tree.is_plain)
+            fix = commands.as_root(subject.machine.uid, fix)
             yield Finding(self.name, WARNING, what, tree.place(strays[0]), why, fix, len(strays))
 
     def _bare(self, subject: Subject, entries: list[Seen], *, ours: bool) -> Iterator[Finding]:
@@ -41,7 +42,7 @@ class Setgid(Check):
         tree = subject.tree
         what = f"{directories(len(entries))} without setgid in a cache that group {tree.top.gid} shares"
         why = "what a job makes there belongs to the job's own group, and the other members cannot write it"
-        command = f"find {commands.quote(tree.path)} -xdev -type d -gid {tree.top.gid} -exec chmod g+s {{}} +"
+        command = commands.find(tree.path, f"-type d -gid {tree.top.gid}", "chmod g+s", plain=tree.is_plain)
         repairs = tuple(
             Repair("chmod", tree.full(entry), entry.device, entry.inode, add=stat.S_ISGID) for entry in entries if ours
         )

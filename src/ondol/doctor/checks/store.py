@@ -12,8 +12,8 @@ from ondol.doctor.subject import STORE, Subject
 from ondol.doctor.walk import Seen
 from ondol.errors import StoreError
 from ondol.host import identity
+from ondol.store import believed, marker
 from ondol.store import lane as lanes_of
-from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.trust import owners
 from ondol.words import plural
@@ -30,9 +30,11 @@ class Store(Check):
     fixes = "takes the rights of others away in own stores and lanes, where they make readers pass entries over"
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        anybodys = list(self._anybodys(subject))
+        judged = believed.judge((entry.name, entry.mode, entry.uid) for entry in subject.tree.entries)
+        anybodys = list(self._anybodys(subject, judged))
+        yield from anybodys
+        yield from self._passed_over(subject, judged)
         if anybodys:
-            yield from anybodys
             return  # nothing else that it says can be believed
         try:
             store = DirectoryStore(subject.real, subject.machine.judge)
@@ -43,12 +45,11 @@ class Store(Check):
         try:
             yield from self._marker(subject, store)
             yield from self._lanes_directory(subject, store)
-            yield from self._passed_over(subject)
             yield from self._unread(subject, store)
         finally:
             store.close()
 
-    def _anybodys(self, subject: Subject) -> Iterator[Finding]:
+    def _anybodys(self, subject: Subject, judged: believed.Believed) -> Iterator[Finding]:
         """What makes readers refuse the whole store: they cannot know who wrote it."""
         for name in ("", marker.NAME, marker.LANES):
             path = os.path.join(subject.real, name) if name else subject.real
@@ -63,7 +64,11 @@ class Store(Check):
             add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, _OTHERS_CAN_WRITE)
             repair = Repair("chmod", path, status.st_dev, status.st_ino, add=add, drop=drop)
             repairs = (repair,) if status.st_uid == subject.machine.uid else ()
-            yield Finding(self.name, ERROR, what, place(path, status), why, marker.mend(path, status), 1, repairs)
+            fix = marker.mend(path, status)
+            if judged.open_things:
+                # Closed one by one, the next refusal would follow: it was a recursive chmod that opened them all.
+                fix = believed.close(subject.real, shared=judged.shared, alone=False)
+            yield Finding(self.name, ERROR, what, place(path, status), why, fix, 1, repairs)
 
     def _marker(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
         reader = owners.Reader(subject.machine.uid, frozenset(subject.machine.trusted), identity.overflow_uid())
@@ -86,24 +91,20 @@ class Store(Check):
             why = "jobs of the other writers cannot publish"
             yield Finding(self.name, WARNING, what, place(path, status), why, fix)
 
-    def _passed_over(self, subject: Subject) -> Iterator[Finding]:
-        """Readers take nothing from a folder or a pack that anybody but the lane's owner can write."""
-        open_to_others = [entry for entry, _ in _in_lanes(subject) if entry.mode & _OTHERS_CAN_WRITE]
-        for ours in (True, False):
-            entries = [entry for entry in open_to_others if (entry.uid == subject.machine.uid) == ours]
-            if not entries:
-                continue
-            tree = subject.tree
-            what = f"{plural(len(entries), *_THINGS)} that others than the owner can write"
-            why = "no reader believes what lies there: it is as if it had not been published"
-            fix = f"chmod -R go-w {commands.paths(tree.full(entry) for entry in entries[:20])}"
-            fix = fix if ours else commands.as_root(subject.machine.uid, fix)
-            repairs = tuple(
-                Repair("chmod", tree.full(entry), entry.device, entry.inode, drop=_OTHERS_CAN_WRITE)
-                for entry in entries
-                if ours
-            )
-            yield Finding(self.name, WARNING, what, tree.place(entries[0]), why, fix, len(entries), repairs)
+    def _passed_over(self, subject: Subject, judged: believed.Believed) -> Iterator[Finding]:
+        """Readers take nothing from a folder or a pack that anybody but the lane's owner can write, or owns."""
+        tree, me = subject.tree, subject.machine.uid
+        opened = [entry for entry, _ in _in_lanes(subject) if entry.mode & _OTHERS_CAN_WRITE]
+        repairs = tuple(
+            Repair("chmod", tree.full(entry), entry.device, entry.inode, drop=_OTHERS_CAN_WRITE)
+            for entry in opened
+            if entry.uid == me
+        )
+        for what, fix in judged.lines(subject.real, me):
+            why = "for every job it is as if they had not been published"
+            where = tree.place(opened[0]) if opened else Place(os.path.join(subject.real, marker.LANES))
+            yield Finding(self.name, WARNING, what, where, why, fix, len(opened) or 1, repairs)
+            opened, repairs = [], ()
 
     def _unread(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
         tree, lanes = subject.tree, os.path.join(subject.real, marker.LANES)

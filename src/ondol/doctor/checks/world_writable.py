@@ -25,11 +25,12 @@ class WorldWritable(Check):
         if open_to_all:
             what = f"{plural(len(open_to_all), 'directory', 'directories')} in which every user can replace files"
             why = "what lies in a compile cache is code, and jobs run it; share it with a group, or use `ondol run`"
-            fix = f"find {commands.quote(tree.path)} -xdev -type d -perm -o+w ! -perm -1000 -exec chmod o-w {{}} +"
+            selection = "-type d -perm -o+w ! -perm -1000"
+            fix = commands.find(tree.path, selection, "chmod o-w", plain=tree.is_plain)
             if any(entry.uid != subject.machine.uid for entry in tree.entries):
                 # Simply closed, it would be closed to this user too.
                 gid = subject.machine.gid if subject.machine.uid else tree.top.gid
-                fix = commands.share_with_group(subject.machine.uid, tree.path, gid)
+                fix = commands.share_with_group(subject.machine.uid, tree.path, gid, plain=tree.is_plain)
             yield Finding(self.name, WARNING, what, tree.place(open_to_all[0]), why, fix, len(open_to_all))
         yield from self._above(subject)
 
