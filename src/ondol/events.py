@@ -63,6 +63,8 @@ class JobReport:
         self.warnings: list[str] = []
         #: Worth knowing, not trouble.
         self.remarks: list[str] = []
+        #: Whose entries were not read, why, and how many.
+        self.passed_over: list[dict[str, Any]] = []
         self.fill_seconds = 0.0
         self.run_seconds = 0.0
         self.publish_seconds = 0.0
@@ -96,6 +98,7 @@ class JobReport:
             "tools": {name: tool._asdict() for name, tool in self.tools.items()},
             "warnings": self.warnings,
             "remarks": self.remarks,
+            "passed_over": self.passed_over,
             "seconds": {
                 "fill": round(self.fill_seconds, 4),
                 "run": round(self.run_seconds, 4),

@@ -10,9 +10,9 @@ import time
 from collections import Counter
 from functools import partial
 
-from ondol import words
 from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity
+from ondol.jobs import passed_over
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.room import choose, room, share
@@ -153,7 +153,9 @@ def _link_below_tmp(job: Context, tool: Row) -> None:
 def _fill(job: Context) -> None:
     started = time.monotonic()
     try:
-        answers = bounded.call(partial(_fill_in_child, job), job.settings.store_timeout, job.progress("filling"))
+        answers, strangers = bounded.call(
+            partial(_fill_in_child, job), job.settings.store_timeout, job.progress("filling")
+        )
     except bounded.TimedOut as error:
         slow = f"the store at {job.store_path} is too slow: {error.line()} (fix: a larger --store-timeout)"
         _run_cold(job, slow)
@@ -162,6 +164,8 @@ def _fill(job: Context) -> None:
     else:
         for name, answer in answers.items():
             _take(job, name, *answer)
+        if strangers:
+            passed_over.strangers(job, strangers)
     job.no_more_progress()
     job.report.fill_seconds = time.monotonic() - started
 
@@ -206,7 +210,7 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
         seen_as = here.seen(cache_dir)
         result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds, seen_as)
         answers[row.name] = (*fill.plain(result), choice.left_out, len(index) - len(taken))
-    return answers
+    return answers, store.passed_over({row.name for row in job.managed}, job.scopes.read)
 
 
 def _take(
@@ -236,10 +240,7 @@ def _take(
             f"first: {damaged[0].why} (fix: ondol store verify --store {job.store_path})"
         )
     if untrusted:
-        first = f"first: {untrusted[0].why} (fix: {untrusted[0].fix})"
-        said = f"{words.plural(len(untrusted), f'{name} pack')} in {job.store_path} passed over; {first}"
-        # What the store's owner has taken back is no trouble.
-        job.report.remarks.append(said) if untrusted[0].why.startswith("revoked") else job.report.warn(said)
+        passed_over.untrusted(job, name, untrusted)
     if result.unfit:
         first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
         job.report.remarks.append(f"{name}: {first}")

@@ -21,7 +21,7 @@ The words of the contract:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ondol.light import Any, Protocol, Record
 from ondol.store.entry import Address
@@ -70,6 +70,11 @@ class Backend(Protocol):
 
     def tools(self, scopes: Sequence[str]) -> set[str]:
         """The tools that may have packs in these scopes: one look instead of one `index` for each tool of the field."""
+
+    def passed_over(self, tools: Collection[str], scopes: Sequence[str]) -> list[tuple[int, str, int]]:
+        """(owner, why, how many) of the packs in these scopes that `index` leaves out. For people: where there are very
+        many, not all are counted.
+        """
 
     def everything(self) -> Iterator[Stored]:
         """All packs of all writers, trusted or not, for people and for cleaning. Unreadable parts are skipped."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -82,6 +82,17 @@ class DirectoryStore:
 
     def tools(self, scopes: Sequence[str]) -> set[str]:
         return {name for lane, scope in self._trusted(scopes) for name in lane.names(scope)}
+
+    def passed_over(self, tools: Collection[str], scopes: Sequence[str]) -> list[tuple[int, str, int]]:
+        found: dict[tuple[int, str], int] = {}
+        budget = iter(range(lanes_of.LOOKED_AT))
+        for owner, name, closed in lanes_of.there(self._lanes):
+            why = "not trusted" if closed else "others can write in their lane"
+            for scope in scopes:
+                if not closed or not self._trusts(owner, scope):
+                    count = lanes_of.count(self._lanes, f"{name}/{scope}", tools, budget)
+                    found[owner, why] = found.get((owner, why), 0) + count
+        return [(*who, count) for who, count in found.items() if count]
 
     def _trusted(self, scopes: Sequence[str]) -> Iterator[tuple[Lane, str]]:
         """Which of these scopes of which lanes may be read, lane by lane."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from ondol.errors import PackError, StoreError
 from ondol.host import files
@@ -28,6 +28,8 @@ USAGE = "usage"
 RESERVED = frozenset({TMP, QUARANTINE, USAGE})
 SUFFIX = ".pack"
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+#: How many names a job looks at, in all, to count what it does not read: strangers can make as many as they like.
+LOOKED_AT = 2000
 #: We, or the machine, ran out of something: what to do. It says nothing about what we wanted to open.
 EXHAUSTED = {
     errno.EMFILE: "allow more open files, such as: ulimit -n 4096",
@@ -62,7 +64,12 @@ def listed(lanes: int) -> list[tuple[int, str]]:
 
     Judged without opening any: everybody may make a thousand directories here.
     """
-    found: list[tuple[int, str]] = []
+    found = [(owner, name) for owner, name, closed in there(lanes) if closed]
+    return sorted(found, key=lambda one: (one[0] != os.geteuid(), one[1]))
+
+
+def there(lanes: int) -> Iterator[tuple[int, str, bool]]:
+    """(owner, name, whether its owner alone can write in it) of each lane."""
     with os.scandir(lanes) as entries:
         for entry in entries:
             try:
@@ -70,9 +77,33 @@ def listed(lanes: int) -> list[tuple[int, str]]:
             except OSError as error:
                 pass_over(error)
                 continue  # removed while we looked
-            if stat.S_ISDIR(status.st_mode) and not status.st_mode & _OTHERS_CAN_WRITE:
-                found.append((status.st_uid, entry.name))
-    return sorted(found, key=lambda one: (one[0] != os.geteuid(), one[1]))
+            if stat.S_ISDIR(status.st_mode):
+                yield status.st_uid, entry.name, not status.st_mode & _OTHERS_CAN_WRITE
+
+
+def count(lanes: int, scope: str, tools: Collection[str], budget: Iterator[int]) -> int:
+    """How many packs of these tools lie in a scope of anybody's lane, for people to know: nothing is read or believed.
+
+    Looks at no more names than `budget` has left.
+    """
+    tools_there = [f"{scope}/{name}" for name in _names(lanes, scope, budget) if name in tools]
+    folders = [f"{tool}/{name}" for tool in tools_there for name in _names(lanes, tool, budget)]
+    return sum(name.endswith(SUFFIX) for folder in folders for name in _names(lanes, folder, budget))
+
+
+def _names(lanes: int, path: str, budget: Iterator[int]) -> list[str]:
+    if next(budget, None) is None:
+        return []
+    try:
+        folder = files.open_below(lanes, path)
+        try:
+            with os.scandir(folder) as entries:
+                return [entry.name for _, entry in zip(budget, entries, strict=False)]
+        finally:
+            os.close(folder)
+    except OSError as error:
+        pass_over(error)
+        return []
 
 
 def open_checked(name: str, parent: int, owner: int | None = None) -> tuple[int, int]:

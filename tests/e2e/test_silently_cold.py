@@ -1,0 +1,108 @@
+"""A job that is cold because entries were passed over, and does not say so."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from making import make_entry
+from ondol.store import lane, marker, pack
+from ondol.store.directory import DirectoryStore
+from people import Program, needs_root
+
+ALICE, BOB = 2001, 2002
+
+
+@pytest.fixture
+def shared(public: Path, tmp_path: Path) -> Path:
+    """A store that names no writers, as `ondol store init` makes it."""
+    path = public / tmp_path.name / "store"
+    marker.create(str(path), marker.Writers(), shared=True)
+    return path
+
+
+def passed_over(store: Path, count: str, owner: int, why: str) -> str:
+    return f"ondol: {count} of uid {owner} passed over: {why}; `ondol doctor {store}`"
+
+
+@needs_root
+@pytest.mark.root
+def test_entries_of_an_untrusted_user_are_passed_over_in_silence(program: Program, shared: Path) -> None:
+    assert program.job(shared, "a", "b", uid=ALICE).compiled == 2
+    report = shared.parent / "report.json"
+    cold = program.job(shared, "a", "b", options=("--json", str(report), "--publish", "never"))
+    assert (cold.status, cold.hits, cold.warnings) == (0, 0, []), cold
+    assert passed_over(shared, "2 entries", ALICE, "not trusted") in cold.stderr.splitlines()
+    assert json.loads(report.read_text())["passed_over"] == [{"owner": ALICE, "why": "not trusted", "entries": 2}]
+    assert program.job(shared, "a", options=("--quiet", "--publish", "never")).stderr == ""
+    told = program.ondol("doctor", str(shared), "--store", str(shared))
+    assert f"lanes of uid {ALICE} are not read" in told.stdout + told.stderr
+    trusting = program.job(shared, "a", "b", options=("--trust", str(ALICE)))
+    assert trusting.hits == 2
+    assert "passed over" not in trusting.stderr
+
+
+@needs_root
+@pytest.mark.root
+def test_entries_of_other_tools_and_scopes_are_counted(program: Program, shared: Path) -> None:
+    program.job(shared, "a", uid=ALICE, options=("--scope", "elsewhere"))
+    done = program.ondol("run", "--store", str(shared), "--tools", "jax", "--scope", "elsewhere", "--", "/bin/true")
+    assert "passed over" not in done.stderr
+    assert "passed over" not in program.job(shared, "b").stderr
+
+
+def test_entries_whose_lane_others_can_write_are_passed_over_in_silence(program: Program, shared: Path) -> None:
+    """What a `chmod -R g+w` over the whole cache does: 1 filled before, 0 after."""
+    assert program.job(shared, "a").compiled == 1
+    (mine,) = (shared / "lanes").iterdir()
+    mine.chmod(0o775)
+    cold = program.job(shared, "a", options=("--publish", "never"))
+    assert cold.hits == 0
+    why = "others can write in their lane"
+    assert passed_over(shared, "1 entry", os.geteuid(), why) in cold.stderr.splitlines()
+
+
+def test_each_reason_is_told_with_what_to_type(program: Program, shared: Path) -> None:
+    program.job(shared, "a")
+    program.job(shared, "b", options=("--scope", "mine"))
+    where = ("--store", str(shared))
+    program.ondol("store", "require-signature", "mine", *where)
+    program.ondol("store", "revoke", "--scope", "main", "--why", "by mistake", *where)
+    done = program.job(shared, "a", "b", options=("--scope", "mine", "--publish", "never"))
+    told = [line for line in done.stderr.splitlines() if "passed over: " in line]
+    assert len(told) == 2, done
+    assert any("passed over: unsigned (fix: publish it again" in line for line in told)
+    assert any("passed over: revoked: " in line and "by mistake" in line and "revoke --list" in line for line in told)
+
+
+def test_crowd_of_strangers_fills_the_summary_or_costs_the_job(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger makes what he likes in his lane: so much is looked at, and no more."""
+    opened: list[str] = []
+    real = lane.files.open_below
+    monkeypatch.setattr(lane.files, "open_below", lambda top, path: opened.append(path) or real(top, path))
+    for number in range(40):
+        folder = shared / "lanes" / f"0-{number:032x}" / "main" / "triton"
+        for fingerprint in range(40):
+            made = folder / f"any{fingerprint}"
+            made.mkdir(parents=True)
+            for key in range(3):
+                (made / f"{key}.pack").touch()
+    store = DirectoryStore(str(shared), lambda _marker: lambda _owner, _scope="": False)
+    ((owner, why, entries),) = store.passed_over({"triton"}, ["main", "mine"])
+    assert (owner, why) == (os.geteuid(), "not trusted")
+    assert 100 < entries <= lane.LOOKED_AT
+    assert len(opened) <= lane.LOOKED_AT
+
+
+def test_link_in_a_strangers_lane_is_followed(shared: Path, tmp_path: Path) -> None:
+    entry = make_entry(1)
+    folder = tmp_path / "elsewhere" / "triton" / entry.address.fingerprint
+    folder.mkdir(parents=True)
+    (folder / f"{entry.address.key}.pack").write_bytes(pack.encode(entry))
+    (shared / "lanes" / "0-x").mkdir()
+    (shared / "lanes" / "0-x" / "main").symlink_to(tmp_path / "elsewhere")
+    store = DirectoryStore(str(shared), lambda _marker: lambda _owner, _scope="": False)
+    assert store.passed_over({"triton"}, ["main"]) == []
