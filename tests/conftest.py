@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,46 @@ settings.register_profile("ondol", deadline=None)
 settings.load_profile("ondol")
 
 #: Variables of the machine that runs the tests must not decide what they test.
-_FOREIGN = ("ONDOL_", "TRITON_", "GITHUB_", "GITLAB_", "CI_", "BUILDKITE", "JENKINS", "SLURM_", "RUNNER_")
+_FOREIGN = (
+    "ONDOL_",
+    "PYTEST_XDIST",
+    "TRITON_",
+    "GITHUB_",
+    "GITLAB_",
+    "CI_",
+    "BUILDKITE",
+    "JENKINS",
+    "SLURM_",
+    "RUNNER_",
+)
+
+#: Files run side by side, the tests of a file in order in one process. What exists once on a machine, or is counted
+#: over several files, is a group: its files follow each other in one process.
+_TOGETHER = {
+    "tests/slurm": "slurm",
+    "tests/faults": "crash points",
+    "tests/walls/test_containers.py": "podman",
+    "tests/walls/test_container_nodes.py": "podman",
+}
+#: Longest first: what waits most begins first, and the milliseconds fill the gaps at the end.
+_FIRST = ("slurm", "real", "faults", "guard", "fleet", "seeds", "walls", "engines", "doctor", "e2e", "sabotage")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Before xdist's own, which reads the groups."""
+    if hasattr(config, "workerinput"):
+        _put_together(config, items)
+    yield
+
+
+def _put_together(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        together = [group for begin, group in _TOGETHER.items() if path.startswith(begin)]
+        item.add_marker(pytest.mark.xdist_group(together[0] if together else path))
+    places = {name: number for number, name in enumerate(_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(config.rootpath).parts[1], len(places)))
 
 
 @pytest.fixture(autouse=True)
