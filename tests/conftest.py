@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,25 +41,13 @@ _TOGETHER = {
     "tests/walls/test_containers.py": "podman",
     "tests/walls/test_container_nodes.py": "podman",
 }
-#: Longest first: what waits most begins first, and the milliseconds fill the gaps at the end.
-_FIRST = ("slurm", "real", "faults", "guard", "fleet", "seeds", "walls", "engines", "doctor", "e2e", "sabotage")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Before xdist's own, which reads the groups."""
-    if hasattr(config, "workerinput"):
-        _put_together(config, items)
-    yield
-
-
-def _put_together(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(config.rootpath).as_posix()
         together = [group for begin, group in _TOGETHER.items() if path.startswith(begin)]
         item.add_marker(pytest.mark.xdist_group(together[0] if together else path))
-    places = {name: number for number, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: places.get(item.path.relative_to(config.rootpath).parts[1], len(places)))
 
 
 @pytest.fixture(autouse=True)
