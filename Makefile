@@ -22,7 +22,7 @@ demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, wa
 
 test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --ondol-devices=cpu:$(JOBS) --dist loadgroup --ondol-timeout 600
 
 check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff check .
