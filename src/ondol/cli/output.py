@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from ondol import words
@@ -22,6 +23,12 @@ def say_lines(text: str) -> None:
 def tell(text: str) -> None:
     """One line of everything else."""
     _write(sys.stderr, words.printable(text))
+
+
+def ask(question: str) -> str:
+    """What somebody at a terminal answers. Not through sys.stdin: what is typed after that line is the command's."""
+    os.write(2, f"{words.printable(question)} ".encode("utf-8", "replace"))
+    return os.read(0, 1024).decode("utf-8", "replace").strip().lower()
 
 
 def data(text: str) -> None:

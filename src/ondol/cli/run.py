@@ -48,6 +48,10 @@ def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
 
     settings = load(given, os.environ, identity.working_directory())
     running.hold_standard_descriptors()
+    if settings.store and os.isatty(0):
+        from ondol.cli import first_store
+
+        first_store.offer(settings)
     bar = Bar(enabled=not settings.quiet)
     job = Job(command, settings, os.environ, bar)
 

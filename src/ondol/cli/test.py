@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from ondol.cli import command_first, flags, run
+from ondol.cli import command_first, first_store, flags, run
 from ondol.errors import UsageError
 from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
@@ -100,6 +100,7 @@ def main(arguments: list[str]) -> int:
         # Rooms are per node, where the workers are; there is none here.
         told = ForNodes(node_settings.for_nodes(settings, os.environ))
         return run_tests.run(request, {**os.environ, **told.environment()})
+    first_store.offer(settings)
     with Bar(enabled=not settings.quiet) as bar:
         job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
         job.context.cut_off = InJournal(journal).spans

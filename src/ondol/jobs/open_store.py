@@ -24,7 +24,7 @@ def open_store(settings: Settings, path: str = "") -> DirectoryStore:
     except StoreMissing:
         if path or settings.store:
             raise
-    _create_default(where)
+    make(where, marker.Writers(), shared=False)
     return _vetted(DirectoryStore(where, judge(settings.trust)), settings)
 
 
@@ -36,14 +36,15 @@ def _vetted(store: DirectoryStore, settings: Settings) -> DirectoryStore:
     return store
 
 
-def _create_default(where: str) -> None:
+def make(where: str, writers: marker.Writers, *, shared: bool, signed: tuple[str, ...] = ()) -> bool:
+    """False if there is one already. Raises `StoreError`."""
     try:
-        marker.create(where, marker.Writers(), shared=False)
+        return marker.create(where, writers, shared=shared, signed=signed)
     except OSError as error:
         raise StoreError(
-            f"cannot make the default store at {where}",
+            f"cannot make a store at {where}",
             because=error.strerror or str(error),
-            hint="name a directory that you can write with --store",
+            hint="name a directory that you can write",
         )
 
 

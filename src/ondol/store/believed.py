@@ -96,7 +96,10 @@ def look(path: str) -> Believed:
 
 
 def _things(path: str) -> Iterator[Thing]:
-    for folder, _, names, fd in os.fwalk(os.path.join(path, marker.LANES)):
+    lanes = os.path.join(path, marker.LANES)
+    if not os.path.isdir(lanes):
+        return  # opening the store says so
+    for folder, _, names, fd in os.fwalk(lanes):
         inside = os.path.relpath(folder, path)
         status = os.fstat(fd)
         yield inside, status.st_mode, status.st_uid

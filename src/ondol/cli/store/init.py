@@ -8,6 +8,7 @@ from ondol import exitcodes, words
 from ondol.cli import output
 from ondol.cli.store import parser
 from ondol.errors import StoreError, UsageError
+from ondol.jobs import open_store
 from ondol.store import marker
 
 _DESCRIPTION = """Make a store at PATH.
@@ -32,15 +33,7 @@ def main(arguments: list[str]) -> int:
     parsed = made.parse_args(arguments)
     path = os.path.abspath(parsed.path)
     writers, signed = parse_writers(parsed.writers), parse_scopes(parsed.require_signature)
-    try:
-        created = marker.create(path, writers, shared=True, signed=signed)
-    except OSError as error:
-        raise StoreError(
-            f"cannot make a store at {path}",
-            because=error.strerror or str(error),
-            hint="name a directory you can write",
-        )
-    if not created:
+    if not open_store.make(path, writers, shared=True, signed=signed):
         raise StoreError(
             f"there is a store at {path} already",
             note="nothing was changed",
