@@ -23,6 +23,8 @@ class ToolReport(Record):
     new_titles: tuple[str, ...] = ()
     published: int = 0
     published_bytes: int = 0
+    #: How many of them while the command ran.
+    beside: int = 0
     #: New here, and already in the store by the time we came.
     already_there: int = 0
     #: kind → count of what was left behind on purpose.

@@ -40,7 +40,8 @@ def lines_of(journal: Path) -> int:
 
 
 def controller_of(process: subprocess.Popen[str]) -> int:
-    found = [p for p in proctree.children(process.pid) if proctree.alive(p)]
+    front = proctree.command(process.pid)  # its own helpers are forks of it
+    found = [p for p in proctree.children(process.pid) if proctree.alive(p) and proctree.command(p) != front]
     return found[0] if found else 0
 
 

@@ -22,6 +22,8 @@ from ondol.light import Any
 #: Called in the parent with (done, total) while the child works.
 Progress = Callable[[int, int], None]
 Report = Callable[[int, int], None]
+#: Our own children that work beside the command: whoever ends what a command left behind leaves them alone.
+helpers: set[int] = set()
 #: How many turns `in_parallel` deals out at most; a turn is usually one piece.
 _TURNS = 1024
 
@@ -57,6 +59,58 @@ def call(
     finally:
         os.close(reading)
         _end(pid)
+
+
+class Helper:
+    """A child that works beside us, when nobody else needs the machine, until it is told to stop.
+
+    It ends with us, also if we are killed.
+    """
+
+    def __init__(self, work: Callable[[Callable[[float], bool]], Any], memory: int) -> None:
+        """`work` gets a function that waits for so many seconds and tells whether to stop; its result is for `stop`."""
+        told, self._telling = _pipe()
+        try:
+            self._answer, writing = _pipe()
+        except errors.OndolError:
+            os.close(told)
+            os.close(self._telling)
+            raise
+        us = os.getpid()
+        _flush()
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            for fd in (told, self._telling, self._answer, writing):
+                os.close(fd)
+            raise _no_helper(error)
+        if self.pid == 0:
+            os.close(self._telling)
+            os.close(self._answer)
+            _child(lambda _report: _beside(us, told, work), writing, memory)
+        os.close(told)
+        os.close(writing)
+        helpers.add(self.pid)
+
+    def stop(self, seconds: float) -> Any:
+        """What `work` returns. Raises `OndolError` if it does not within so many seconds, or has died."""
+        try:
+            os.close(self._telling)
+            return _listen(self.pid, self._answer, time.monotonic() + seconds, seconds, None)
+        finally:
+            os.close(self._answer)
+            _end(self.pid)
+            helpers.discard(self.pid)
+
+
+def _beside(parent: int, told: int, work: Callable[[Callable[[float], bool]], Any]) -> Any:
+    from ondol.host import proctree
+
+    proctree.die_with_parent(parent)
+    proctree.give_way()
+    poller = select.poll()
+    poller.register(told, select.POLLIN | select.POLLHUP)
+    return work(lambda seconds: bool(poller.poll(seconds * 1000)))
 
 
 def _flush() -> None:
@@ -150,7 +204,10 @@ def _listen(pid: int, pipe: int, deadline: float, seconds: float, progress: Prog
 
 
 def _cause_of_death(pid: int) -> str:
-    _, status = os.waitpid(pid, 0)
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return "somebody else has waited for it"
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"status {os.waitstatus_to_exitcode(status)}"

@@ -93,13 +93,17 @@ def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
 
 
 def read_regular(
-    name: str, limit: int, dir_fd: int | None = None, judge: Callable[[int, os.stat_result], None] | None = None
+    name: str,
+    limit: int,
+    dir_fd: int | None = None,
+    judge: Callable[[int, os.stat_result], None] | None = None,
+    flags: int = 0,
 ) -> tuple[bytes, os.stat_result]:
     """The whole of a plain file and the status of the very descriptor it was read from.
 
     `judge` may raise what it likes when it sees that descriptor, before anything is read.
     """
-    fd = os.open(name, READ, dir_fd=dir_fd)
+    fd = os.open(name, READ | flags, dir_fd=dir_fd)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -129,9 +133,9 @@ def is_hollow(fd: int, status: os.stat_result) -> bool:
         os.lseek(fd, 0, os.SEEK_SET)
 
 
-def pieces_of(name: str, dir_fd: int | None = None) -> Iterator[bytes]:
+def pieces_of(name: str, dir_fd: int | None = None, flags: int = 0) -> Iterator[bytes]:
     """A plain file of any size, piece by piece."""
-    fd = os.open(name, READ, dir_fd=dir_fd)
+    fd = os.open(name, READ | flags, dir_fd=dir_fd)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotRegular(errno.EINVAL, "not a regular file", name)

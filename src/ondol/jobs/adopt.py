@@ -56,7 +56,8 @@ def adopt(
     problems += _foreign(cache, found, partial(store.trusts, scope=scope))
     if dry_run:
         return Adopted(publish.Outcome(), len(found), problems)
-    outcome = publish.publish(store, tool, cache, found, scope, provenance, progress, 3600.0, sign)
+    publisher = publish.Publisher(store, tool, cache, scope, provenance, sign)
+    outcome = publish.publish(publisher, found, progress, 3600.0)
     problems += [_problem(cache, Refused(kind, place, why)) for kind, place, why in outcome.refused]
     return Adopted(outcome, len(found), problems)
 

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.jobs.publish import Outcome
     from ondol.room.fill import Filled
-    from ondol.room.harvest import New, Used
+    from ondol.room.harvest import New, Span, Used
     from ondol.tools.api import Found
 
 #: For looking at what a job left, and for packing it: an entry of the largest size, several times.
@@ -37,8 +37,8 @@ def load(job: Context) -> None:
 
     if not job.managed:
         return
-    from ondol.host import accelerator, zstd  # noqa: F401
-    from ondol.jobs import open_store, publish  # noqa: F401
+    from ondol.host import accelerator, proctree, zstd  # noqa: F401
+    from ondol.jobs import beside, open_store, publish  # noqa: F401
     from ondol.room import fill, harvest  # noqa: F401
     from ondol.store import pack  # noqa: F401
 
@@ -50,8 +50,21 @@ def load(job: Context) -> None:
         pass  # publishing says so, if there is anything to publish
 
 
+def beside(job: Context) -> None:
+    """From now on what is whole is published, if this job may."""
+    if job.managed:
+        from ondol.jobs import beside
+
+        beside.start(job)
+
+
 def conclude(job: Context) -> None:
     status = job.report.status
+    given: dict[str, Outcome] = {}
+    if job.beside:
+        from ondol.jobs import beside
+
+        given = beside.stop(job)
     if job.shared:
         from ondol.jobs import sharing
 
@@ -64,7 +77,10 @@ def conclude(job: Context) -> None:
     new: dict[str, list[Found]] = {}
     used: dict[str, list[Filled]] = {}
     for tool, seen in _look_at_all(job, cut_off=exitcodes.cut_off(status)):
-        new[tool.name], used[tool.name] = _note(job, tool, *seen)
+        new[tool.name], used[tool.name] = _note(job, tool, *seen, given.get(tool.name))
+    for name, outcome in given.items():
+        _take(job, name, outcome)
+        job.report.update(name, beside=outcome.published)
     for tool in job.cold:
         if not job.cache(tool).is_empty():
             # What it was cannot be told here; that it was not warm can.
@@ -83,7 +99,7 @@ def _look_at_all(job: Context, *, cut_off: bool) -> list[tuple[Row, tuple[Used, 
     from ondol.room import harvest
 
     try:
-        look = partial(_look_in_child, job, tools, cut_off)
+        look = partial(_look_in_child, job, tools, job.cut_off(), cut_off)
         answers = bounded.call(look, job.settings.store_timeout, job.progress("harvesting"), HARVEST_MEMORY)
     except OndolError as error:
         job.report.warn(f"what the job left in its room was not looked at: {error.line()}")
@@ -93,10 +109,9 @@ def _look_at_all(job: Context, *, cut_off: bool) -> list[tuple[Row, tuple[Used, 
     return [(tool, harvest.seen(answer)) for tool, answer in zip(tools, answers, strict=True)]
 
 
-def _look_in_child(job: Context, tools: list[Row], cut_off: bool, report: bounded.Report) -> Any:
+def _look_in_child(job: Context, tools: list[Row], spans: list[Span], cut_off: bool, report: bounded.Report) -> Any:
     from ondol.room import harvest
 
-    spans = job.cut_off()
     answers = []
     for number, tool in enumerate(tools):
         report(number, len(tools))
@@ -105,22 +120,25 @@ def _look_in_child(job: Context, tools: list[Row], cut_off: bool, report: bounde
         if cut_off:
             ended = cache.last_change() if job.ended is None else job.ended
             spans = [*spans, (ended - harvest.SETTLING, math.inf)]
-        new = harvest.new_entries(registry.load(tool), cache, filled, job.host, spans)
+        known = {(entry.fingerprint, entry.key) for entry in filled}
+        new = harvest.new_entries(registry.load(tool), cache, known, job.host, spans)
         new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
         answers.append(harvest.plain(used, new))
     return answers
 
 
-def _note(job: Context, tool: Row, used: Used, new: New) -> tuple[list[Found], list[Filled]]:
-    """(new, used); nothing is published here."""
+def _note(job: Context, tool: Row, used: Used, new: New, given: Outcome | None) -> tuple[list[Found], list[Filled]]:
+    """(new and not yet given to the store, used); nothing is published here."""
     filled = job.filled.get(tool.name, [])
+    there = set(given.there) if given else set()
+    left = [item for item in new.found if (item.fingerprint, item.key) not in there]
     seen = {(entry.fingerprint, entry.key) for entry in used.used}
     packs = [_pack(tool.name, entry, (entry[1:3] in seen) if used.known else None) for entry in filled]
     job.report.update(
         tool.name,
         used=len(used.used) if used.known else None,
         remade=len(used.remade),
-        new=len(new.found),
+        new=len(left) + len(there),
         new_titles=tuple(item.title for item in new.found) + tuple(item.title for item in used.remade),
         refused=dict(Counter(refusal.kind for refusal in new.refused)),
         seconds_saved=sum(entry.seconds for entry in used.used),
@@ -131,7 +149,7 @@ def _note(job: Context, tool: Row, used: Used, new: New) -> tuple[list[Found], l
             f"{tool.name}: {len(filled)} entries were filled and none was used: other kernels, or another "
             f"{tool.name} or compiler version than the store's"
         )
-    return new.found, used.used
+    return left, used.used
 
 
 def _pack(tool: str, entry: Filled, used: bool | None) -> dict[str, Any]:
@@ -176,20 +194,22 @@ def _publish_in_child(
         found = new.get(row.name)
         if found:
             tool = registry.load(row)
-            outcome = publish.publish(store, tool, job.cache(row), found, scope, origin, report, seconds, job.sign)
-            answers[row.name] = tuple(outcome)
+            publisher = publish.Publisher(store, tool, job.cache(row), scope, origin, job.sign)
+            answers[row.name] = tuple(publish.publish(publisher, found, report, seconds))
         if used.get(row.name):
             store.note_use([fill.address_of(row.name, entry) for entry in used[row.name]])
     return answers
 
 
 def _take(job: Context, name: str, outcome: Outcome) -> None:
-    refused = Counter(job.report.tools[name].refused) + Counter(kind for kind, _, _ in outcome.refused)
+    """Beside the command and after it: both count."""
+    told = job.report.tools[name]
+    refused = Counter(told.refused) + Counter(kind for kind, _, _ in outcome.refused)
     job.report.update(
         name,
-        published=outcome.published,
-        published_bytes=outcome.published_bytes,
-        already_there=outcome.already_there,
+        published=told.published + outcome.published,
+        published_bytes=told.published_bytes + outcome.published_bytes,
+        already_there=told.already_there + outcome.already_there,
         refused=dict(refused),
     )
     strange = [why for kind, _, why in outcome.refused if kind in ("untrusted", "several-names")]

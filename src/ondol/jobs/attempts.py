@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 from ondol.room.harvest import SETTLING, Span
@@ -21,6 +22,7 @@ class Attempts:
     def __init__(self) -> None:
         self._begun: dict[tuple[int, int], float] = {}
         self._cut_off: list[Span] = []
+        self._who = os.getpid()
 
     def start(self, item: int, attempt: int, now: float, late: float = _LATE) -> None:
         """`late`: for how long it may have been under way."""
@@ -32,6 +34,11 @@ class Attempts:
             self._cut_off.append((begun, now))
 
     def spans(self) -> list[Span]:
+        if os.getpid() != self._who:
+            return [(0.0, math.inf)]  # a fork is told nothing
+        return self._all()
+
+    def _all(self) -> list[Span]:
         return [*self._cut_off, *((begun, math.inf) for begun in self._begun.values())]
 
 
@@ -54,7 +61,7 @@ class InJournal(Attempts):
                     self._take(line)
         except OSError:
             pass  # not begun: nothing runs yet
-        return super().spans()
+        return self._all()
 
     def _take(self, line: bytes) -> None:
         if not any(mark in line[:64] for mark in _MARKS):

@@ -53,6 +53,10 @@ class Context:
         self.room: Room | None = None
         #: For a room that others enter, the path at which they will see it (empty: its own); None for the job's own.
         self.at: str | None = None
+        #: Whether it is we who fill it, and who publish while the command runs; else another rank does.
+        self.fills_room = True
+        #: Who publishes while the command runs.
+        self.beside: bounded.Helper | None = None
         #: Our part in it, if the ranks of a job step share it.
         self.shared: Shared | None = None
         #: Somebody may still be in it: it is left to a later job, which looks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ class Outcome(Record):
     refused: tuple[tuple[str, str, str], ...] = ()
     #: The store's refusal, if there was one: (what, because, hint); what came before it is published.
     trouble: tuple[str, str, str] | None = None
+    #: Fingerprint and key of all that is in the store now, by us or by others.
+    there: tuple[tuple[str, str], ...] = ()
 
     def __add__(self, other: Outcome) -> Outcome:  # type: ignore[override]
         return Outcome(
@@ -42,84 +45,105 @@ class Outcome(Record):
             self.already_there + other.already_there,
             self.refused + other.refused,
             self.trouble or other.trouble,
+            self.there + other.there,
         )
 
 
+class Publisher:
+    """Offers entries of one cache to a store. Raises `StoreError` if it takes none of this job."""
+
+    def __init__(
+        self,
+        store: DirectoryStore,
+        tool: Tool,
+        cache: CacheDir,
+        scope: str,
+        provenance: dict[str, Any],
+        sign: Sign | None = None,
+    ) -> None:
+        check_may_write(store, scope, signs=sign is not None)
+        self._store, self._tool, self._cache, self._scope = store, tool, cache, scope
+        self._provenance, self._sign = provenance, sign
+        self._there: dict[tuple[str, str], list[Stored]] = {}
+        for stored in store.index(tool.row.name, [scope]):
+            self._there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
+
+    def make_lane(self) -> None:
+        """Before anybody forks, so that all of us write in one."""
+        try:
+            self._store.my_lane()
+        except StoreError:
+            pass  # whoever has something to publish says so
+
+    def offer(self, found: Sequence[Found], unchanged_since: float = math.inf) -> Outcome:
+        """Some entries, few enough to hold in memory. What is not whole is refused; see `harvest.read_entry`."""
+        packs: list[tuple[Address, bytes]] = []
+        known: list[tuple[str, str]] = []
+        refused: list[tuple[str, str, str]] = []
+        for item in found:
+            if self._any_good((item.fingerprint, item.key)):
+                known.append((item.fingerprint, item.key))
+                continue
+            try:
+                packs.append(self._packed(item, unchanged_since))
+            except EntryRefused as error:
+                refused.append((error.because or "torn", item.place, error.what))
+            except PackError as error:
+                refused.append(("unfit", item.place, error.line()))
+            except MemoryError:
+                refused.append(("unfit", item.place, "packing it needs more memory than it may cost"))
+        try:
+            outcomes = self._store.publish(packs) if packs else []
+        except StoreError as error:
+            trouble = (error.what, error.because, error.hint)
+            return Outcome(0, 0, len(known), tuple(refused), trouble, tuple(known))
+        new = {outcome.address for outcome in outcomes if outcome.new}
+        size = sum(len(data) for address, data in packs if address in new)
+        there = (*known, *((address.fingerprint, address.key) for address, _ in packs))
+        return Outcome(len(new), size, len(there) - len(new), tuple(refused), None, there)
+
+    def _packed(self, item: Found, unchanged_since: float) -> tuple[Address, bytes]:
+        trusts = partial(self._store.trusts, scope=self._scope)
+        entry = harvest.read_entry(
+            self._tool, self._cache, item, self._scope, self._provenance, trusts, unchanged_since
+        )
+        return entry.address, pack.encode(entry, self._sign)
+
+    def _any_good(self, key: tuple[str, str]) -> bool:
+        """Whether a pack there can be used: a bad one in a lane that we may not mend must not keep its key cold."""
+        store = self._store
+        for stored in self._there.get(key, []):
+            try:
+                store.vet(stored, pack.inspect(store.fetch(stored), stored.address))
+            except EntryUntrusted:
+                if stored.owner == os.geteuid():
+                    store.set_aside(stored)  # in our own lane it would stand where the new one belongs
+            except (OSError, PackError):
+                continue
+            else:
+                return True
+        return False
+
+
 def publish(
-    store: DirectoryStore,
-    tool: Tool,
-    cache: CacheDir,
-    found: Sequence[Found],
-    scope: str,
-    provenance: dict[str, Any],
-    progress: Callable[[int, int], None],
-    seconds: float,
-    sign: Sign | None = None,
+    publisher: Publisher, found: Sequence[Found], progress: Callable[[int, int], None], seconds: float
 ) -> Outcome:
-    """Offer these entries to the store. Raises `StoreError` only if nothing at all could be offered."""
-    check_may_write(store, scope, signs=sign is not None)
-    there: dict[tuple[str, str], list[Stored]] = {}
-    for stored in store.index(tool.row.name, [scope]):
-        there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
-    missing = [item for item in found if not _any_good(store, there.get((item.fingerprint, item.key), []))]
-    total = Outcome(already_there=len(found) - len(missing))
-    if not missing:
-        return total
-    store.my_lane()  # made before forking, so that all of us write in one
-    processes = os.cpu_count() or 1 if len(missing) >= _WORTH_FORKING else 1
-    pieces = [missing[start : start + PIECE] for start in range(0, len(missing), PIECE)]
+    """Offer all of these, in several processes if that is worth it."""
+    pieces = [found[start : start + PIECE] for start in range(0, len(found), PIECE)]
+    processes = os.cpu_count() or 1 if len(found) >= _WORTH_FORKING else 1
+    if processes > 1:
+        publisher.make_lane()
 
-    def packed(item: Found) -> tuple[Address, bytes]:
-        entry = harvest.read_entry(tool, cache, item, scope, provenance, partial(store.trusts, scope=scope))
-        return entry.address, pack.encode(entry, sign)
-
-    def work(piece: list[Found]) -> Any:
-        return tuple(_publish_piece(store, piece, packed))
+    def work(piece: Sequence[Found]) -> Any:
+        return tuple(publisher.offer(piece))
 
     def told(done: int, _: int) -> None:
-        progress(min(done * PIECE, len(missing)), len(missing))
+        progress(min(done * PIECE, len(found)), len(found))
 
-    for part in bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda part: part[-1] is not None):
+    total = Outcome()
+    for part in bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda part: bool(part[4])):
         total += Outcome(*part)
     return total
-
-
-def _any_good(store: DirectoryStore, copies: Sequence[Stored]) -> bool:
-    """Whether one of these packs can be used: a bad one in a lane that we may not mend must not keep its key cold."""
-    for stored in copies:
-        try:
-            store.vet(stored, pack.inspect(store.fetch(stored), stored.address))
-        except EntryUntrusted:
-            if stored.owner == os.geteuid():
-                store.set_aside(stored)  # in our own lane it would stand where the new one belongs
-        except (OSError, PackError):
-            continue
-        else:
-            return True
-    return False
-
-
-def _publish_piece(
-    store: DirectoryStore, piece: list[Found], packed: Callable[[Found], tuple[Address, bytes]]
-) -> Outcome:
-    packs = []
-    refused: list[tuple[str, str, str]] = []
-    for found in piece:
-        try:
-            packs.append(packed(found))
-        except EntryRefused as error:
-            refused.append((error.because or "torn", found.place, error.what))
-        except PackError as error:
-            refused.append(("unfit", found.place, error.line()))
-        except MemoryError:
-            refused.append(("unfit", found.place, "packing it needs more memory than it may cost"))
-    try:
-        outcomes = store.publish(packs)
-    except StoreError as error:
-        return Outcome(refused=tuple(refused), trouble=(error.what, error.because, error.hint))
-    new = {outcome.address for outcome in outcomes if outcome.new}
-    size = sum(len(data) for address, data in packs if address in new)
-    return Outcome(len(new), size, len(outcomes) - len(new), tuple(refused))
 
 
 def provenance(env: Mapping[str, str], directory: str) -> dict[str, Any]:

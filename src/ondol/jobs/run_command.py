@@ -119,6 +119,7 @@ class Job:
                 self.report.remarks.append(ended.not_started)
 
         try:
+            self._guarded("nothing is published while the command runs", lambda: after.beside(self.context))
             if self._runner is None:
                 self._start(on_end)
             else:

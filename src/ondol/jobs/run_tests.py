@@ -22,7 +22,7 @@ from ondol import exitcodes
 from ondol.fleet.journal import CollectionFault, Journal, events
 from ondol.fleet.record import RunRecord, load
 from ondol.fleet.starts import UnderFront
-from ondol.host import fixed_place, itself, killing, proctree
+from ondol.host import bounded, fixed_place, itself, killing, proctree
 from ondol.report import run_markdown
 
 Environment = dict[str, str]
@@ -164,13 +164,13 @@ def end_leftovers() -> None:
     """Whatever the run left is ours now: an agent that is still cleaning up gets a moment, the rest is ended."""
     own = os.getpid()
     deadline = time.monotonic() + 5.0
-    while proctree.children(own) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         _reap_all()
-        if not any(proctree.alive(pid) for pid in proctree.children(own)):
+        if not any(proctree.alive(pid) for pid in proctree.children(own) if pid not in bounded.helpers):
             break
         select.select([], [], [], 0.02)
     for _ in range(50):
-        below = proctree.descendants(own)
+        below = proctree.descendants(own, but=bounded.helpers)
         if not below:
             return
         killing.kill_all(below, own)

@@ -90,6 +90,7 @@ def _join(job: Context, fields: dict[str, Any]) -> bool:
     except OSError:
         return False
     job.room = found
+    job.fills_room = False
     job.report.room = found.path
     job.store_failure = fields["store_failure"]
     job.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}

@@ -74,6 +74,8 @@ def _details(report: JobReport) -> list[str]:
             result.append(f"{tool.name}: filled {words.size(tool.filled_bytes)}")
         if tool.left_out:
             result.append(f"{tool.name}: {words.entries(tool.left_out)} left in the store (fill-max)")
+        if tool.beside:
+            result.append(f"{tool.name}: {words.entries(tool.beside)} published while the command ran")
         if tool.already_there:
             result.append(f"{tool.name}: {words.entries(tool.already_there)} were published by others meanwhile")
         result += [f"{tool.name}: {count} {kind}, not published" for kind, count in tool.refused.items()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
@@ -60,12 +61,13 @@ def usage(cache: CacheDir, filled: Sequence[Filled], *, keeps_atime: bool) -> Us
     return Used(keeps_atime, used if keeps_atime else [], remade)
 
 
-def new_entries(tool: Tool, cache: CacheDir, filled: Iterable[Filled], host: Host, cut_off: Sequence[Span] = ()) -> New:
-    """The entries in the cache directory that did not come from the store, whole ones only.
+def new_entries(
+    tool: Tool, cache: CacheDir, known: Collection[tuple[str, str]], host: Host, cut_off: Sequence[Span] = ()
+) -> New:
+    """The entries in the cache directory that are not `known` (fingerprint and key), whole ones only.
 
     `cut_off`: what was written then is whole only if the tool itself says so.
     """
-    known = {(entry.fingerprint, entry.key) for entry in filled}
     found: list[Found] = []
     refused: list[Refused] = []
     try:
@@ -99,10 +101,17 @@ def read_entry(
     scope: str,
     provenance: dict[str, Any],
     trusts: Callable[[int], bool] = lambda _uid: True,
+    unchanged_since: float = math.inf,
 ) -> Entry:
-    """Read one entry as a whole. Raises `EntryRefused` if it is torn, changes while it is read, or is a stranger's."""
+    """Read one entry as a whole. Raises `EntryRefused` if it is torn, changes while it is read, or is a stranger's.
+
+    `unchanged_since`: before it was scanned, where somebody may be at work. A second writer of the same entry moves
+    files of his into it one by one, and a rename changes no time but this.
+    """
     before = _state(cache, found)
     size = sum(status[2] for _, status in before)
+    if any(status[4] / 1e9 > unchanged_since for _, status in before):
+        raise EntryRefused(f"{found.place} is being written", because="mixed")
     if size > MAX_RAW_BYTES or len(found.names) > MAX_FILES:
         # Before anything is read: whoever left a terabyte of nothing must not take our memory with it.
         raise EntryRefused(f"{found.place} has {len(found.names)} files of {size} bytes", because="unfit")
@@ -135,10 +144,10 @@ def _read(cache: CacheDir, found: Found, name: str, trusts: Callable[[int], bool
     return data
 
 
-def _state(cache: CacheDir, found: Found) -> list[tuple[str, tuple[int, int, int, int]]]:
+def _state(cache: CacheDir, found: Found) -> list[tuple[str, tuple[int, int, int, int, int]]]:
     """What a writer that is still at it would change."""
     try:
         statuses = [(name, cache.status(found.folder, name)) for name in found.names]
     except OSError as error:
         raise EntryRefused(f"{found.place} went away: {error.strerror or error}", because="unreadable")
-    return [(name, (s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns)) for name, s in statuses]
+    return [(name, (s.st_mode, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)) for name, s in statuses]

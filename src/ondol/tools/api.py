@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from copy import copy
 
 from ondol.errors import EntryRefused
 from ondol.host import files
@@ -104,6 +105,23 @@ class CacheDir:
         #: The part of `path` that nobody else can change, and the rest of it.
         self._below = below or path
         self._rest = path[len(self._below) + 1 :]
+        self._since = 0.0
+        self._flags = 0
+
+    def recent(self, since: float) -> CacheDir:
+        """The same without folders that have not changed since then, and read without leaving a time of access.
+
+        That is: a folder with no folders in it, in which no file was made. Elsewhere old files are seen too.
+        """
+        other = copy(self)
+        other._since, other._flags = since, getattr(os, "O_NOATIME", 0)
+        return other
+
+    def _is_old(self, entry: os.DirEntry[str]) -> bool:
+        if not self._since:
+            return False
+        status = entry.stat(follow_symlinks=False)
+        return status.st_nlink == 2 and status.st_mtime < self._since
 
     def _open(self, folder: str) -> int:
         top = os.open(self._below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -128,7 +146,8 @@ class CacheDir:
         here = self._open(folder)
         try:
             with os.scandir(here) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+                there = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+                return sorted(entry.name for entry in there if not self._is_old(entry))
         finally:
             os.close(here)
 
@@ -187,7 +206,7 @@ class CacheDir:
         above, last = _split(folder, name)
         here = self._open(above)
         try:
-            return files.read_regular(last, limit, dir_fd=here)
+            return files.read_regular(last, limit, dir_fd=here, flags=self._flags)
         finally:
             os.close(here)
 
@@ -198,7 +217,7 @@ class CacheDir:
         here = self._open(above)
         try:
             # Not mapped: a process of the job that still cuts the file must not be the end of us.
-            for piece in files.pieces_of(file, dir_fd=here):
+            for piece in files.pieces_of(file, here, self._flags):
                 found = pattern.search(last + piece)
                 if found:
                     return found.group(1)
