@@ -25,9 +25,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MAIN = """\
 import sys
 
-if sys.version_info < (3, 10):
-    sys.exit("ondol: error: this Python is %d.%d; ondol needs 3.10 or newer" % sys.version_info[:2])
-
 if sys.argv[1:2] == ["-m"]:
     # As `python -m` does, for the Pythons that Ondol starts (host/itself.py). Nothing of ours is imported before:
     # pytest wants to rewrite the asserts of plugins.
@@ -37,7 +34,7 @@ if sys.argv[1:2] == ["-m"]:
     sys.path.insert(1, os.getcwd())
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 else:
-    from ondol.cli.main import run
+    from ondol.__main__ import run
 
     run()
 """

@@ -167,12 +167,25 @@ def test_guard_of_what_can_be_no_cache(program: Program, cache: str) -> None:
     assert set(os.listdir("/")) == before
 
 
-def test_misspelt_cache_is_made_without_a_word(program: Program, tmp_path: Path) -> None:
-    done = program.ondol("guard", "--cache", str(tmp_path / "mispelt"), "--", "true")
-    assert (done.returncode, done.stderr) == (
-        0,
-        f"ondol: the cache {tmp_path}/mispelt is not there yet and is made now\n",
+@pytest.mark.parametrize("mistyped", ["mispelt", "no/such/way"])
+def test_misspelt_cache_is_made(program: Program, tmp_path: Path, mistyped: str) -> None:
+    """Said once; neither the directory is made, nor a lock beside it; the command runs."""
+    done = program.ondol("guard", "--cache", str(tmp_path / mistyped), "--", "sh", "-c", "exit 5")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.startswith(f"ondol: warning: the cache {tmp_path}/{mistyped} does not exist")) == (
+        5,
+        True,
     )
+    assert list(tmp_path.iterdir()) == []
+    done = program.ondol("guard", "--cache", str(tmp_path / mistyped), "--selftest")
+    assert (done.returncode, list(tmp_path.iterdir())) == (exitcodes.USAGE, []), done.stderr
+
+
+def test_cache_that_the_first_command_makes_is_in_its_way(program: Program, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    done = program.ondol("guard", "--cache", str(cache), "--", "mkdir", str(cache))
+    assert (done.returncode, [path.name for path in tmp_path.iterdir()]) == (0, ["cache"]), done.stderr
+    assert program.ondol("guard", "--cache", str(cache), "--", "true").stderr == ""
 
 
 @needs_root

@@ -217,3 +217,35 @@ def test_a_long_path_that_breaks_the_line_of_a_cause_does_not_hide_the_fault(pre
     assert (found.signature.heals, found.line_number) == ("uv", 2)
     unbroken = [lines[0], "  cause: " + " ".join(line.strip() for line in lines[1:4]).removeprefix("cause: ")]
     assert match.find("\n".join(unbroken))[0].signature.id == found.signature.id
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        (
+            f"E   FileNotFoundError: [Errno 2] No such file or directory: '/c/{KEY}/tmp.pid_4_5f0d/k.ttir'",
+            "triton-tmp-gone",
+        ),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/k.ttir.tmp.pid_4_5'", "triton-tmp-gone"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/c/k.tmp.pid_4_5' -> '/c/k'", "triton-rename-race"),
+        ("RuntimeError: set_device failed with code 507899", "ascend-device-lost"),
+        ("aclrtSetDevice failed, error code: 507899", "ascend-device-lost"),
+        ("ImportError: /c/lib.so: undefined symbol: build_gemm_graph", "graph-symbol-missing"),
+        ("flock: cannot open lock file /tmp/l: Permission denied", "flock-cannot-open"),
+    ],
+)
+def test_fault_that_a_seed_met_is_unknown(line: str, known: str) -> None:
+    assert ids(line) == [known]
+
+
+@pytest.mark.parametrize(
+    "line", ["AssertionError: assert 507899 == 1", "undefined symbol: build_graph", "flock: failed"]
+)
+def test_what_only_looks_like_it_is_blamed(line: str) -> None:
+    assert ids(line) == []
+
+
+def test_network_file_system_is_blamed_that_no_log_tells_of() -> None:
+    """A file of an entry that is gone: on a local disk somebody removed it."""
+    (known,) = [one for one in load() if one.id == "triton-not-yet-visible"]
+    assert "somebody removed it" in known.meaning

@@ -72,12 +72,6 @@ def test_two_builds_of_the_same_sources_differ(tmp_path: Path, pure: Path) -> No
     assert one_file.build(tmp_path / "again.pyz", with_libzstd=False).read_bytes() == pure.read_bytes()
 
 
-def test_old_python_is_met_with_a_traceback() -> None:
-    code = one_file.MAIN.replace("sys.version_info", "(3, 9, 0)")
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "ondol: error: this Python is 3.9; ondol needs 3.10 or newer\n")
-
-
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("uid", [0, 4321])

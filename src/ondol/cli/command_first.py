@@ -6,10 +6,9 @@ What breaks before the command is started costs the job its caches; what breaks 
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 
-from ondol import exitcodes
+from ondol import unguarded
 from ondol.cli import output
 from ondol.errors import OndolError, in_ourselves
 
@@ -31,13 +30,7 @@ def or_plainly(
     else:
         return run()
     _drop(secret)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # which Python ignores for itself
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        output.tell(f"ondol: {command[0]}: {error.strerror}")
-        return exitcodes.NOT_FOUND if isinstance(error, FileNotFoundError) else exitcodes.NOT_EXECUTABLE
+    return int(unguarded.become(command))
 
 
 def afterwards(*steps: Callable[[], None]) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 
-from ondol import exitcodes, words
+from ondol import exitcodes, unguarded, words
 from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
 from ondol.jobs.guard import GuardReport
@@ -32,27 +32,15 @@ _HEALING = ("auto", "off", "whole")
 
 
 def main(arguments: list[str]) -> int:
-    ours, command = _split(arguments)
+    ours, command = unguarded.split(arguments)
     parsed = _parser().parse_args(ours)
     if parsed.cache:
-        _check_cache(parsed.cache)
+        _check_cache(parsed.cache, selftest=parsed.selftest)
     if parsed.selftest:
         return _selftest(parsed)
     if not command:
         raise UsageError("no command to run", hint=_USAGE)
     return command_first.or_plainly(command, lambda: _guard(parsed, command))
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Our words and the command, which starts after `--`, or at the first word that is not an option of ours."""
-    if "--" in arguments:
-        position = arguments.index("--")
-        return arguments[:position], arguments[position + 1 :]
-    with_value = {"--cache", "--wait", "--retries", "--heal", "--json"}
-    position = 0
-    while position < len(arguments) and arguments[position].startswith("-"):
-        position += 2 if arguments[position] in with_value else 1
-    return arguments[:position], arguments[position:]
 
 
 def _parser() -> flags.Parser:
@@ -87,14 +75,17 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _check_cache(cache: str) -> None:
-    """What can be no cache is a slip of the pen; a directory that is not there yet may be a first job's."""
+def _check_cache(cache: str, *, selftest: bool) -> None:
+    """What can be no cache is a slip of the pen; one that does not exist may be: nothing is made there."""
     real = os.path.realpath(cache)
     if real == "/" or (os.path.exists(real) and not os.path.isdir(real)):
         what = "the root of the file system" if real == "/" else "not a directory"
         raise UsageError(f"--cache {cache!r} is {what}", hint=_USAGE)
-    if not os.path.exists(real):
-        _tell(f"the cache {real} is not there yet and is made now")
+    if os.path.exists(real):
+        return
+    if selftest:
+        raise UsageError(f"--cache {cache!r} does not exist", hint=f"mkdir {cache}, if it is no mistake")
+    _tell(f"warning: the cache {real} does not exist, and guard does not make it: only commands of this user wait")
 
 
 def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
@@ -105,7 +96,14 @@ def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
     running.hold_standard_descriptors()
     cache = parsed.cache or guard_cache.cache_of(command, os.environ)
     request = guard.Request(
-        command, cache, parsed.wait, parsed.retries, parsed.heal, shared=parsed.shared, verify=parsed.verify
+        command,
+        cache,
+        parsed.wait,
+        parsed.retries,
+        parsed.heal,
+        shared=parsed.shared,
+        verify=parsed.verify,
+        make=not parsed.cache,
     )
     bar = Bar()
     job = guard.Guard(request, os.environ, _tell, bar)

@@ -81,6 +81,10 @@ def _dispatch(name: str, arguments: list[str]) -> int:
             here = f"{sys.executable} -m pip install pytest"
             output.fail(UsageError(f"ondol {name} needs pytest, and {sys.executable} has none", hint=here))
             return exitcodes.USAGE
+        if isinstance(error, ImportError) and name == "guard":
+            from ondol.unguarded import instead
+
+            return int(instead([name, *arguments], f"a part of Ondol is missing ({error})"))
         output.fail(OndolError(f"ondol {name} ended early: {in_ourselves(error)}"))
         return exitcodes.INTERNAL
 

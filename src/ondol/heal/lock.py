@@ -38,9 +38,16 @@ class CacheLock:
     """Taken with `acquire`, given back with `release`. Neither raises; what could not be had is told."""
 
     def __init__(
-        self, cache: str, holder: Callable[[], Holder], tell: Tell, env: Mapping[str, str], *, wait: float = 900.0
+        self,
+        cache: str,
+        holder: Callable[[], Holder],
+        tell: Tell,
+        env: Mapping[str, str],
+        *,
+        wait: float = 900.0,
+        make: bool = True,
     ) -> None:
-        """`holder()` says who we are, for those who wait for us."""
+        """`holder()` says who we are, for those who wait for us. `make`: the cache, if it is not there."""
         self.cache = cache
         #: What we hold: `flock on …`; empty if we go on without a lock.
         self.standing = ""
@@ -51,6 +58,7 @@ class CacheLock:
         self._tell = tell
         self._env = env
         self._wait = wait
+        self._make = make
         self._places: list[Place] = []
         self._distant = self._directory_is_enough = False
         self._inherited = False
@@ -60,7 +68,6 @@ class CacheLock:
         self._spoke_at = 0.0
 
     def acquire(self, *, shared: bool = False) -> None:
-        """The directory is made if it is not there."""
         self._find_out()
         if self._inherited:
             self.standing = "held by the guard around this one"
@@ -112,9 +119,14 @@ class CacheLock:
         return {VARIABLE: f"{identify(self.cache).name()} {me.pid} {me.start}"}
 
     def _find_out(self) -> None:
-        self.cache = _made(os.path.realpath(self.cache))
+        self.cache = os.path.realpath(self.cache)
+        if self._make:
+            _make(self.cache)
         identity = identify(self.cache)
         self._places = candidates(self.cache, identity, self._env)
+        if not os.path.isdir(self.cache):
+            # Perhaps a misspelt name: no file of ours beside it, or in it.
+            self._places = [place for place in self._places if not place.common]
         kind = filesystem.fs_type(self.cache)
         self._distant = filesystem.is_network(kind)
         self._directory_is_enough = kind != "unknown" and not self._distant
@@ -203,13 +215,12 @@ def _read_note(place: Place) -> bytes:
         return b""
 
 
-def _made(cache: str) -> str:
+def _make(cache: str) -> None:
     """Make the directory, as the tool would. If that is impossible the tool will say why, better than we could."""
     try:
         os.makedirs(cache, exist_ok=True)
     except OSError:
         pass
-    return cache
 
 
 def _held_by_parent(env: Mapping[str, str], identity: Identity) -> bool:

@@ -33,6 +33,8 @@ class Request(Record):
     shared: bool = False
     #: Look for bad entries before the command too: a tool may install what it does not know to be bad.
     verify: bool = False
+    #: Make the cache if it is not there, as the tool that named it would.
+    make: bool = False
 
 
 class Attempt(Record):
@@ -84,7 +86,7 @@ class Guard:
         self._say = tell
         self._progress = progress
         self.report = GuardReport(request)
-        self._lock = CacheLock(request.cache, self._myself, self._tell, env, wait=request.wait)
+        self._lock = CacheLock(request.cache, self._myself, self._tell, env, wait=request.wait, make=request.make)
 
     def run(self) -> int:
         try:
