@@ -78,6 +78,21 @@ def candidates(cache: str, identity: Identity, env: Mapping[str, str]) -> list[P
     return found
 
 
+def private_directory(name: str) -> str:
+    """A directory of this user's own on this node, the same every time. Raises `OSError` if none can be had."""
+    refused = OSError()
+    for base in ("/tmp", "/var/tmp"):
+        path = os.path.join(base, f"ondol-{os.geteuid()}", name)
+        try:
+            os.close(files.open_private(os.path.dirname(path), make=True))
+            os.close(files.open_private(path, make=True))
+        except OSError as error:
+            refused = error
+            continue
+        return path
+    raise refused
+
+
 def open_place(place: Place) -> int:
     """The lock file, open for reading and writing; created if it is not there. Raises `Unusable`."""
     try:

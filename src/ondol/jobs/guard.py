@@ -11,7 +11,7 @@ from functools import partial
 
 from ondol import exitcodes
 from ondol.errors import in_ourselves
-from ondol.heal import match, signature
+from ondol.heal import match, place, signature
 from ondol.heal.holder import Holder
 from ondol.heal.lock import CacheLock
 from ondol.host import command, identity, standard_input
@@ -20,6 +20,8 @@ from ondol.light import Any, Record
 
 #: A wait that nobody notices is not worth a word.
 _WORTH_A_WORD = 1.0
+#: uv's words for a cache on a file system without locks. We can do without; uv itself cannot.
+_NO_LOCKS = "uv-lock-not-supported"
 Tell = Callable[[str], None]
 
 
@@ -56,6 +58,8 @@ class GuardReport:
         self.passed: list[str] = []
         self.waited = 0.0
         self.attempts: list[Attempt] = []
+        #: Where the command's cache was for its last attempt, if not in `cache`.
+        self.relocated = ""
         self.healed: list[healing.Report] = []
         self.not_started = ""
         self.warnings: list[str] = []
@@ -73,6 +77,7 @@ class GuardReport:
             "lock": {"standing": self.lock, "waited": round(self.waited, 3), "passed": self.passed},
             "attempts": [attempt._asdict() for attempt in self.attempts],
             "healed": [one.as_dict() for one in self.healed],
+            "relocated": self.relocated,
             "warnings": self.warnings,
         }
 
@@ -148,6 +153,8 @@ class Guard:
         verdict = match.judge(tail.decode("utf-8", "replace"))
         fault = verdict.signature.id if verdict.signature else ""
         self.report.attempts[-1] = self.report.attempts[-1]._replace(verdict=verdict.kind, fault=fault)
+        if fault == _NO_LOCKS and not self.report.relocated:
+            return self._relocate()
         if verdict.kind != "cache" or verdict.signature is None:
             return False
         self._tell(f"{identity.hostname()}: a fault of the cache {self._lock.cache} ({fault}): {verdict.line.strip()}")
@@ -159,6 +166,17 @@ class Guard:
         why = healed.why_not or "every entry in it is whole; --heal whole would set all of them aside"
         self._tell(f"not healed: {'what is bad cannot be moved' if healed.taken else why}")
         return False
+
+    def _relocate(self) -> bool:
+        """Give uv a cache on this node for this command. It stays: what was installed may be links into it."""
+        if any(word.startswith("--cache-dir") for word in self._request.argv):
+            self._tell("uv cannot lock its cache, and --cache-dir keeps it there: leave that out, or name a local disk")
+            return False
+        self.report.relocated = place.private_directory("uv-cache")
+        self._env["UV_CACHE_DIR"] = self.report.relocated
+        where = f"UV_CACHE_DIR={self.report.relocated} for this command"
+        self._tell(f"warning: uv cannot lock {self._lock.cache}, its file system has no locks: {where}")
+        return True
 
     def _beside_others(self) -> bool:
         """Whether somebody else may have mended the cache while our command ran."""
