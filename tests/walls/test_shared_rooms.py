@@ -113,6 +113,24 @@ def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> Non
     assert list(ranks.base.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "options", "rooms"), [("3.1.0", (), 3), ("3.1.0", ("--share", "all"), 1), ("3.2.0", (), 1)]
+)
+def test_ranks_of_a_racing_triton_share_a_directory(
+    ranks: Ranks, program: Program, place: Path, version: str, options: tuple[str, ...], rooms: int
+) -> None:
+    """Before 3.2 two of its processes can lose each other's temporary files: each rank gets a room, which is said once."""
+    metadata = place / "site" / f"triton-{version}.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: triton\nVersion: {version}\n")
+    path = os.pathsep.join([str(place / "site"), *program.path])
+    command = ["sh", "-c", TOGETHER, "sh", "true"]
+    ended = finish(*[ranks.start(n, *command, ranks=3, options=options, PYTHONPATH=path) for n in range(3)])
+    assert [status for status, _, _ in ended] == [0] * 3, ended
+    assert len({room for room, _ in ranks.rooms()}) == rooms
+    assert sum(f"Triton {version}" in err for _, _, err in ended) == (rooms == 3)
+
+
 def test_first_rank_killed_while_filling_holds_the_others(ranks: Ranks, program: Program) -> None:
     """It holds the lock; its helper lives on. The kernel lets go for it, and the next one fills anew."""
     code = """

@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import shutil
 from collections.abc import Callable
 
 from ondol import exitcodes, words
+from ondol.doctor import installed, versions
 from ondol.errors import RoomError
 from ondol.events import ToolReport
 from ondol.host import files, identity, process
 from ondol.jobs.context import Context
 from ondol.light import Any
 from ondol.room import meeting as meetings
-from ondol.room import room
+from ondol.room import room, share
 from ondol.room.fill import Filled
 from ondol.room.meeting import Meeting
 from ondol.room.room import Room
@@ -40,6 +42,13 @@ class Shared:
 
 def enter(job: Context, base: str, key: str, alone: Callable[[], None], plan: Callable[[], None]) -> None:
     """`alone` opens a room and fills it; `plan` says what is set for the tools in a room that is there."""
+    racing = _racing(job) if job.settings.share == share.AUTO else ""
+    if racing:
+        if job.env.get("SLURM_LOCALID") == "0":  # once, not once for each rank
+            why = f"each rank has a room of its own: {racing} loses files when ranks compile into one directory"
+            job.report.warn(f"{why} (fix: upgrade it; --share NAME shares all the same)")
+        alone()
+        return
     digest = _digest(job, key)
     meetings.sweep(base)
     try:
@@ -80,6 +89,20 @@ def _fields(job: Context, made: Room) -> dict[str, Any]:
         "filled": {name: [list(entry) for entry in entries] for name, entries in job.filled.items()},
         "tools": {name: tool._asdict() for name, tool in job.report.tools.items()},
     }
+
+
+def _racing(job: Context) -> str:
+    """The installed Triton, if it is one whose processes race in a directory that they share; else empty.
+
+    Before 3.2 its temporary names are a PID and a random number, which two containers can have in common.
+    """
+    program = shutil.which(job.program, path=job.env.get("PATH"))
+    beside = [os.path.dirname(os.path.abspath(program))] if program else []
+    env = {**job.env, "PATH": os.pathsep.join([*beside, job.env.get("PATH", os.defpath)])}
+    for found in installed.find(("triton",), env):
+        if any(versions.known_bad("triton", found.version)):
+            return f"Triton {found.version} ({found.folder})"
+    return ""
 
 
 def _join(job: Context, fields: dict[str, Any]) -> bool:
