@@ -58,13 +58,18 @@ def beside(job: Context) -> None:
         beside.start(job)
 
 
+def _stop_beside(job: Context) -> dict[str, Outcome]:
+    """What was published of each tool while the command ran."""
+    if job.beside is None:
+        return {}
+    from ondol.jobs import beside
+
+    return beside.stop(job)
+
+
 def conclude(job: Context) -> None:
     status = job.report.status
-    given: dict[str, Outcome] = {}
-    if job.beside:
-        from ondol.jobs import beside
-
-        given = beside.stop(job)
+    given = _stop_beside(job)
     if job.shared:
         from ondol.jobs import sharing
 
@@ -87,8 +92,8 @@ def conclude(job: Context) -> None:
             job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if any(new.values()) and not job.scopes.write and job.settings.publish != "never" and job.event.hint:
         job.report.remarks.append(f"nothing was published: {decision.because} ({job.event.hint})")
-    if job.report.may_publish and (any(new.values()) or any(used.values())):
-        _publish(job, new, used)
+    if job.report.may_publish and any(map(any, (new.values(), used.values(), (one.there for one in given.values())))):
+        _publish(job, new, used, given)
 
 
 def _look_at_all(job: Context, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]]]:
@@ -158,11 +163,16 @@ def _pack(tool: str, entry: Filled, used: bool | None) -> dict[str, Any]:
     return {"entry": address, "owner": entry.owner, "digest": entry.digest, "signer": entry.signer, "used": used}
 
 
-def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]]) -> None:
+def _publish(
+    job: Context,
+    new: dict[str, list[Found]],
+    used: dict[str, list[Filled]],
+    given: dict[str, Outcome],
+) -> None:
     from ondol.jobs.publish import Outcome
 
     started = time.monotonic()
-    work = partial(_publish_in_child, job, new, used)
+    work = partial(_publish_in_child, job, new, used, given)
     try:
         answers = bounded.call(work, job.settings.store_timeout, job.progress("publishing"), PUBLISH_MEMORY)
     except bounded.TimedOut as error:
@@ -180,16 +190,22 @@ def _publish(job: Context, new: dict[str, list[Found]], used: dict[str, list[Fil
 
 
 def _publish_in_child(
-    job: Context, new: dict[str, list[Found]], used: dict[str, list[Filled]], report: bounded.Report
+    job: Context,
+    new: dict[str, list[Found]],
+    used: dict[str, list[Filled]],
+    given: dict[str, Outcome],
+    report: bounded.Report,
 ) -> Any:
     from ondol.jobs import publish
     from ondol.jobs.open_store import open_store
     from ondol.room import fill
+    from ondol.store.entry import Address
 
     store = open_store(job.settings)
     origin = publish.provenance(job.env, identity.working_directory()) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
     answers = {}
+    needed: list[Address] = []
     for row in job.managed:
         found = new.get(row.name)
         if found:
@@ -197,7 +213,13 @@ def _publish_in_child(
             publisher = publish.Publisher(store, tool, job.cache(row), scope, origin, job.sign)
             answers[row.name] = tuple(publish.publish(publisher, found, report, seconds))
         if used.get(row.name):
-            store.note_use([fill.address_of(row.name, entry) for entry in used[row.name]])
+            needed += [fill.address_of(row.name, entry) for entry in used[row.name]]
+    if needed:
+        store.note_use(needed)
+    # What the next job of this name will need: what this one used, and what it made.
+    needed += [Address(scope, name, item.fingerprint, item.key) for name, found in new.items() for item in found]
+    needed += [Address(scope, name, *key) for name, outcome in given.items() for key in outcome.there]
+    store.note_use(needed, job.name)
     return answers
 
 

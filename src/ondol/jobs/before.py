@@ -20,6 +20,12 @@ from ondol.tools import registry, table
 from ondol.tools.table import Row
 from ondol.trust import policy
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ondol.store.api import Backend, Stored
+
+    _Entries = list[list[Stored]]
+
 _NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
 
 # What only a store with something in it needs is imported by the step that needs it: a job without feels free.
@@ -41,6 +47,7 @@ def prepare(job: Context, tools: list[Row], *, asked: set[str]) -> None:
         job.report.warn(f"running without a room: {error.line()}")
         return
     key = share.share_key(job.settings.share, job.env)
+    job.fills_all = bool(job.measures or key or job.at is not None)
     if key and job.at is None:
         from ondol.jobs import sharing
 
@@ -163,7 +170,7 @@ def _fill(job: Context) -> None:
         _run_cold(job, error.line())
     else:
         for name, answer in answers.items():
-            _take(job, name, *answer)
+            take(job, name, *answer)
         if strangers:
             passed_over.strangers(job, strangers)
     job.no_more_progress()
@@ -192,46 +199,90 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
     answers: dict[str, Any] = {}
     there = store.tools(job.scopes.read)
     for row in job.managed:
-        index = store.index(row.name, job.scopes.read) if row.name in there else []
+        needed = _needed(job, store, row) if row.name in there else []
+        index = needed or (store.index(row.name, job.scopes.read) if row.name in there else [])
         if not index:
             continue
         from ondol.host import zstd
-        from ondol.room import fill, select
+        from ondol.room import fill
 
         zstd.codec()  # without one every entry would be a miss, and nobody would know why
         tool = registry.load(row)
-        taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
-        size = sum(stored.size for stored in taken)
-        uses = store.last_uses() if size > settings.fill_max else {}
-        accepts, slot = partial(tool.accepts, host=job.host), getattr(tool, "slot", None)
-        choice = select.select(taken, accepts, uses, settings.fill_max, slot)
+        first, later, left_out, untuned = choose_entries(job, store, row, index)
+        if needed:
+            first = [*first, *later]
+        if later or needed:
+            left_out = 0  # counted by who fills the rest
         processes, seconds = os.cpu_count() or 1, settings.store_timeout
         cache_dir = here.cache_dir(row.name)
         seen_as = here.seen(cache_dir)
-        result = fill.fill(store, tool, choice.wanted, cache_dir, here.stage, report, processes, seconds, seen_as)
-        answers[row.name] = (*fill.plain(result), choice.left_out, len(index) - len(taken))
+        result = fill.fill(store, tool, first, cache_dir, here.stage, report, processes, seconds, seen_as)
+        answers[row.name] = (*fill.plain(result), left_out, untuned, bool(later or needed))
     return answers, store.passed_over({row.name for row in job.managed}, job.scopes.read)
 
 
-def _take(
-    job: Context, name: str, filled: Any, bad: Any, stopped: str, unfit: Any, left_out: int, untuned: int
+def _needed(job: Context, store: Backend, row: Row) -> list[Stored]:
+    """What this job used the last time, found without a look at all the rest; empty if all is filled at once."""
+    from ondol.room import select
+
+    scopes = job.scopes.read
+    if row.sharing not in table.ONE_BY_ONE or job.fills_all:
+        return []
+    if not store.has_more_than(select.AT_ONCE, row.name, scopes):
+        return []
+    needed = [one for one in store.uses_of(job.name) if one.tool == row.name and one.scope in scopes]
+    return sorted(store.find(needed), key=lambda stored: scopes.index(stored.address.scope))
+
+
+def choose_entries(job: Context, store: Backend, row: Row, index: list[Stored]) -> tuple[_Entries, _Entries, int, int]:
+    """(to fill before the command starts, beside it, how many `fill-max` and how many the job's wishes leave out)"""
+    from ondol.room import select
+
+    tool = registry.load(row)
+    taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
+    size = sum(stored.size for stored in taken)
+    uses = store.last_uses() if size > job.settings.fill_max else {}
+    accepts, slot = partial(tool.accepts, host=job.host), getattr(tool, "slot", None)
+    choice = select.select(taken, accepts, uses, job.settings.fill_max, slot)
+    first = choice.wanted
+    later: _Entries = []
+    if row.sharing in table.ONE_BY_ONE and not job.fills_all:
+        first, later = select.part(first, uses)
+    return first, later, choice.left_out, len(index) - len(taken)
+
+
+def take(
+    job: Context,
+    name: str,
+    filled: Any,
+    bad: Any,
+    stopped: str,
+    unfit: Any,
+    left_out: int = 0,
+    untuned: int = 0,
+    later: bool = False,
 ) -> None:
+    """What was filled before the command started, or beside it."""
     from ondol.room import fill
+
+    if later:
+        job.fills_beside.add(name)
 
     if untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
         job.report.remarks.append(f"{name}: {_NOT_TUNED}")
     result = fill.merge([(filled, bad, stopped, unfit)])
-    job.filled[name] = result.filled
+    everything = job.filled[name] = [*job.filled.get(name, []), *result.filled]
+    told = job.report.tools[name]
     damaged = [pack for pack in result.bad if not pack.fix]
     untrusted = [pack for pack in result.bad if pack.fix]
     job.report.update(
         name,
-        filled=len(result.filled),
-        filled_bytes=sum(entry.raw_bytes for entry in result.filled),
-        left_out=left_out,
-        bad_packs=len(damaged),
-        bad_reasons=tuple(f"{bad.place}: {bad.why}" for bad in damaged),
-        untrusted=dict(Counter(pack.why for pack in untrusted)),
+        filled=len(everything),
+        filled_bytes=sum(entry.raw_bytes for entry in everything),
+        left_out=told.left_out + left_out,
+        bad_packs=told.bad_packs + len(damaged),
+        bad_reasons=told.bad_reasons + tuple(f"{bad.place}: {bad.why}" for bad in damaged),
+        untrusted=dict(Counter(told.untrusted) + Counter(pack.why for pack in untrusted)),
     )
     if damaged:
         aside = sum(bad.set_aside for bad in damaged)

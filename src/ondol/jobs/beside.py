@@ -1,4 +1,4 @@
-"""Beside the command, at the lowest priority: publish what is whole while it runs.
+"""Beside the command, at the lowest priority: fill the rest of the room, and publish what is whole while it runs.
 
 A job that is cancelled, preempted or killed has then given what it made, and other nodes profit before it ends. Nothing
 is published here that the end of the job would not publish: the same scan, the same rules, and stricter about time.
@@ -14,16 +14,16 @@ from functools import partial
 
 from ondol.errors import OndolError
 from ondol.host import bounded, command, identity
-from ondol.jobs import publish
+from ondol.jobs import before, publish
 from ondol.jobs.context import Context
 from ondol.jobs.open_store import open_store
 from ondol.jobs.publish import Outcome, Publisher
 from ondol.light import Any
-from ondol.room import harvest
+from ondol.room import fill, harvest
 from ondol.room.harvest import SETTLING
 from ondol.tools import registry
 from ondol.tools.api import Found
-from ondol.tools.table import Row
+from ondol.tools.table import ONE_BY_ONE, Row
 
 #: Seconds between two looks at the room: at least this, and so many times what the last one cost.
 PAUSE, LONGEST_PAUSE = 2.0, 60.0
@@ -31,16 +31,14 @@ _SHARE = 100
 #: Seconds for which nobody has touched an entry that is taken. File systems' clocks are a few milliseconds late.
 STILL = 1.0
 _MEMORY = 2 << 30
-#: The classes of tools whose entries are whole one by one (`tools/table`).
-_CLASSES = "AB"
 
 
 def start(job: Context) -> None:
     """Only for jobs that may publish however they end."""
-    managed = [row for row in job.managed if row.sharing in _CLASSES]
-    rule = job.settings.publish == "auto" and job.may_publish(status=0).publish
-    if managed and rule and job.room and job.fills_room and not job.store_failure:
-        job.beside = bounded.Helper(partial(_work, job, managed, time.time()), _MEMORY)
+    managed = [row for row in job.managed if row.sharing in ONE_BY_ONE]
+    gives = job.settings.publish == "auto" and job.may_publish(status=0).publish
+    if managed and (gives or job.fills_beside) and job.room and job.fills_room and not job.store_failure:
+        job.beside = bounded.Helper(partial(_work, job, managed, time.time(), gives), _MEMORY)
 
 
 def stop(job: Context) -> dict[str, Outcome]:
@@ -49,7 +47,10 @@ def stop(job: Context) -> dict[str, Outcome]:
     if helper is None:
         return {}
     try:
-        return {name: Outcome(*fields) for name, fields in helper.stop(job.settings.store_timeout).items()}
+        answers = helper.stop(job.settings.store_timeout)
+        for name, (_, filled) in answers.items():
+            before.take(job, name, *filled)
+        return {name: Outcome(*given) for name, (given, _) in answers.items()}
     except bounded.TimedOut as error:
         job.store_failure = f"publishing beside the command got stuck: {error.line()}"
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
@@ -58,19 +59,21 @@ def stop(job: Context) -> dict[str, Outcome]:
     return {}
 
 
-def _work(job: Context, managed: list[Row], began: float, wait: Callable[[float], bool]) -> Any:
+def _work(job: Context, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]) -> Any:
     command.starting()  # in this process too: from now on nothing is imported that the command could have written
     tools = [_Tool(job, row, began) for row in managed]
-    pause = PAUSE
+    pause = 0.0 if job.fills_beside else PAUSE
     while not wait(pause):
         for tool in tools:
             try:
-                tool.look(lambda: wait(0))
+                tool.fill(lambda: wait(0))
+                if gives:
+                    tool.look(lambda: wait(0))
             except OndolError:
                 tool.given_up = True
         pause = min(max(PAUSE, _SHARE * sum(tool.cost for tool in tools)), LONGEST_PAUSE)
     # What was refused and what went wrong meets the end of the job again, which says it once.
-    return {tool.row.name: tuple(tool.total._replace(refused=(), trouble=None)) for tool in tools}
+    return {tool.row.name: (tuple(tool.total._replace(refused=(), trouble=None)), tool.all_filled()) for tool in tools}
 
 
 class _Tool:
@@ -88,6 +91,32 @@ class _Tool:
         #: Everything that was still by then has been looked at.
         self._seen = began - SETTLING
         self._publisher: Publisher | None = None
+        self.filled: list[Any] = []
+        self._to_fill = row.name in job.fills_beside
+        self._left_out = 0
+
+    def fill(self, stopped: Callable[[], bool]) -> None:
+        """Once: what the room did not get before the command started. What comes too late is a miss."""
+        if not self._to_fill:
+            return
+        self._to_fill = False
+        job, row, here = self._job, self.row, self._job.open_room()
+        store, cache = open_store(job.settings), job.cache(row)
+        index = store.index(row.name, job.scopes.read)
+        first, later, self._left_out, _ = before.choose_entries(job, store, row, index)
+        left = [one for one in (*first, *later) if (one[0].address.fingerprint, one[0].address.key) not in self._known]
+        for start in range(0, len(left), fill.PIECE):
+            if stopped():
+                return
+            piece = left[start : start + fill.PIECE]
+            done = fill.fill_piece(store, self._tool, piece, cache.path, here.stage, cache.seen_as, late=True)
+            self.filled.append(fill.plain(done))
+            self._known |= {(entry.fingerprint, entry.key) for entry in done.filled}
+            if done.stopped:
+                return
+
+    def all_filled(self) -> Any:
+        return (*fill.plain(fill.merge(self.filled)), self._left_out)
 
     def look(self, stopped: Callable[[], bool]) -> None:
         """One look at what has changed since the last one."""

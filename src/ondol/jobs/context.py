@@ -69,6 +69,9 @@ class Context:
         #: Signs what is published, if there is a key.
         self.sign: Callable[[bytes], bytes] | None = None
         self.filled: dict[str, list[Filled]] = {}
+        #: Whether the command waits until all of it is filled; and the tools of which more is filled beside it.
+        self.fills_all = False
+        self.fills_beside: set[str] = set()
         #: When somebody was writing who was killed, as far as anybody but the command's own end tells (`room/harvest`).
         self.cut_off: Callable[[], list[Span]] = list
         #: When the command ended, in seconds since the epoch; None if somebody else ran it.
@@ -76,6 +79,16 @@ class Context:
         #: How the store failed us: it is left alone for the rest of the job.
         self.store_failure = ""
         self._progress = progress
+
+    @property
+    def name(self) -> str:
+        """What jobs that will use the same entries have in common."""
+        import hashlib
+
+        known = ci.provenance(self.env)
+        where = [known.get("repository"), self.env.get("GITHUB_WORKFLOW"), known.get("job")]
+        parts = [*where, *self.report.command] if known else [identity.working_directory(), *self.report.command]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     @property
     def measures(self) -> bool:

@@ -63,6 +63,10 @@ class Bad(Record):
     fix: str = ""
 
 
+class TooLate(Exception):
+    """The tool was faster: it has begun to make the entry itself, and nothing of ours may be mixed with that."""
+
+
 class Content(Record):
     """One file as it must be in the room."""
 
@@ -102,7 +106,7 @@ def fill(
         processes = 1
 
     def work(piece: list[list[Stored]]) -> Any:
-        return plain(_fill_piece(backend, tool, piece, cache_dir, stage, seen_as or cache_dir))
+        return plain(fill_piece(backend, tool, piece, cache_dir, stage, seen_as or cache_dir))
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(wanted)), len(wanted))
@@ -128,16 +132,26 @@ def merge(results: Sequence[Any]) -> Result:
     return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit)
 
 
-def _fill_piece(
-    backend: Backend, tool: Tool, piece: list[list[Stored]], cache_dir: str, stage: str, seen_as: str
+def fill_piece(
+    backend: Backend,
+    tool: Tool,
+    piece: list[list[Stored]],
+    cache_dir: str,
+    stage: str,
+    seen_as: str,
+    *,
+    late: bool = False,
 ) -> Result:
+    """`late`: the command is at work there."""
     filled: list[Filled] = []
     bad: list[Bad] = []
     unfit: list[str] = []
     stopped = ""
     for copies in piece:
         try:
-            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad)
+            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad, late)
+        except TooLate:
+            continue
         except EntryUnfit as error:
             unfit.append(error.line())
             continue
@@ -153,7 +167,14 @@ def _fill_piece(
 
 
 def _fill_one(
-    backend: Backend, tool: Tool, copies: list[Stored], cache_dir: str, stage: str, seen_as: str, bad: list[Bad]
+    backend: Backend,
+    tool: Tool,
+    copies: list[Stored],
+    cache_dir: str,
+    stage: str,
+    seen_as: str,
+    bad: list[Bad],
+    late: bool,
 ) -> Filled | None:
     """Try each copy until one is good. `OSError` from here on means the room, never the store.
 
@@ -177,7 +198,7 @@ def _fill_one(
         except (PackError, EntryRefused) as error:
             bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
-        done = unpack(tool, entry, contents, cache_dir, stage)
+        done = unpack(tool, entry, contents, cache_dir, stage, late=late)
         return done._replace(owner=stored.owner, digest=opened[0].seal.digest.hex(), signer=opened[0].signer)
     if unfit:
         raise unfit
@@ -203,8 +224,13 @@ def _folder(tool: Tool, entry: Entry, cache_dir: str) -> str:
     return os.path.join(cache_dir, inside) if inside else cache_dir
 
 
-def unpack(tool: Tool, entry: Entry, contents: list[Content], cache_dir: str, stage: str) -> Filled:
-    """Write the files aside and move them into the cache in one step: a fill that is cut off leaves no half entry."""
+def unpack(
+    tool: Tool, entry: Entry, contents: list[Content], cache_dir: str, stage: str, *, late: bool = False
+) -> Filled:
+    """Write the files aside and move them into the cache in one step: a fill that is cut off leaves no half entry.
+
+    `late`: raises `TooLate` if the tool has made, or begun to make, any of it.
+    """
     aside = os.path.join(stage, files.random_name())
     names = tuple(file.name for file in contents)
     witness = tool.witness(names)
@@ -214,7 +240,8 @@ def unpack(tool: Tool, entry: Entry, contents: list[Content], cache_dir: str, st
     os.mkdir(aside, 0o755)
     try:
         inode = _write_files(aside, ordered)
-        _move_in(aside, folder, [file.name for file in ordered], whole=folder != cache_dir)
+        move_in = _move_in_late if late else _move_in
+        move_in(aside, folder, [file.name for file in ordered], whole=folder != cache_dir)
     except BaseException:
         files.remove_tree(aside)
         raise
@@ -284,4 +311,26 @@ def _move_in(aside: str, folder: str, names: Sequence[str], *, whole: bool) -> N
     for name in names:
         _make_parents(folder, name)
         os.rename(os.path.join(aside, name), os.path.join(folder, name))
+    files.remove_tree(aside)
+
+
+def _move_in_late(aside: str, folder: str, names: Sequence[str], *, whole: bool) -> None:
+    """As `_move_in`, and never over anything."""
+    try:
+        if whole and os.path.lexists(folder):
+            raise TooLate
+        if whole:
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
+            os.rename(aside, folder)
+            return
+        os.makedirs(folder, exist_ok=True)
+        for name in names:
+            _make_parents(folder, name)
+            os.link(os.path.join(aside, name), os.path.join(folder, name))
+    except FileExistsError:
+        raise TooLate
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise TooLate
+        raise
     files.remove_tree(aside)

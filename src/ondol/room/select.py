@@ -8,6 +8,21 @@ from ondol.light import Record
 from ondol.store.api import Stored
 from ondol.store.entry import Address
 
+#: So many entries are unpacked in a moment: before the command starts, whoever may need them.
+AT_ONCE = 256
+
+
+def part(wanted: list[list[Stored]], uses: Mapping[Address, float]) -> tuple[list[list[Stored]], list[list[Stored]]]:
+    """(before the command starts, beside it), the most recently useful first."""
+    if len(wanted) <= AT_ONCE:
+        return wanted, []
+
+    def last_use(entry: list[Stored]) -> float:
+        return max(max(stored.published, uses.get(stored.address, 0.0)) for stored in entry)
+
+    ordered = sorted(wanted, key=last_use, reverse=True)
+    return ordered[:AT_ONCE], ordered[AT_ONCE:]
+
 
 class Choice(Record):
     #: For each entry the packs that claim to be it, in the order in which to try them.

@@ -68,6 +68,12 @@ class Backend(Protocol):
         For one address several may be listed (several writers). Entries published while this runs may be missing.
         """
 
+    def find(self, addresses: Collection[Address]) -> list[Stored]:
+        """The trusted packs of these addresses: what `index` tells of them, without a look at the others."""
+
+    def has_more_than(self, number: int, tool: str, scopes: Sequence[str]) -> bool:
+        """Whether `index` would list more than that: cheaper than to list them."""
+
     def tools(self, scopes: Sequence[str]) -> set[str]:
         """The tools that may have packs in these scopes: one look instead of one `index` for each tool of the field."""
 
@@ -102,8 +108,14 @@ class Backend(Protocol):
     def delete(self, stored: Stored) -> bool:
         """Remove a pack. True if it is gone because of us; False if it was gone already or we may not."""
 
-    def note_use(self, addresses: Iterable[Address]) -> None:
-        """Remember that these were useful, for cleaning by least recent use. A hint: may be lost, never raises."""
+    def note_use(self, addresses: Iterable[Address], job: str = "") -> None:
+        """Remember that these were useful, for cleaning by least recent use. A hint: may be lost, never raises.
+
+        `job`: instead, that these are what a job of this name needs.
+        """
+
+    def uses_of(self, job: str) -> set[Address]:
+        """What jobs of this name needed the last time, by this and other trusted writers."""
 
     def last_uses(self) -> dict[Address, float]:
         """When addresses were last noted, by this and other trusted writers; day precision."""

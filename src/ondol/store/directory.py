@@ -80,6 +80,27 @@ class DirectoryStore:
             found[scope] += [stored for stored in self._list(lane, scope, tool) if stored.size <= MAX_PACK_BYTES]
         return [stored for scope in scopes for stored in found[scope]]
 
+    def find(self, addresses: Collection[Address]) -> list[Stored]:
+        found: list[Stored] = []
+        for lane in self.lanes(self._trusts):
+            for address in addresses:
+                if self._trusts(lane.owner, address.scope):
+                    try:
+                        status = os.stat(address.key + SUFFIX, dir_fd=lane.folder(*address[:3]), follow_symlinks=False)
+                    except OSError as error:
+                        lanes_of.pass_over(error)
+                        continue  # not in this lane
+                    found.append(_stored(lane, address, status, trusted=True))
+        return [stored for stored in found if stored.size <= MAX_PACK_BYTES]
+
+    def has_more_than(self, number: int, tool: str, scopes: Sequence[str]) -> bool:
+        for lane, scope in self._trusted(scopes):
+            for fingerprint in lane.names(scope, tool):
+                number -= len(lane.names(scope, tool, fingerprint))
+                if number < 0:
+                    return True
+        return False
+
     def tools(self, scopes: Sequence[str]) -> set[str]:
         return {name for lane, scope in self._trusted(scopes) for name in lane.names(scope)}
 
@@ -115,8 +136,7 @@ class DirectoryStore:
                 continue
             for key, status in lane.packs(scope, tool, fingerprint):
                 if is_plain_name(key):
-                    address, on_disk = Address(scope, tool, fingerprint, key), status.st_blocks * 512
-                    yield Stored(address, lane.name, lane.owner, status.st_size, status.st_mtime, trusted, on_disk)
+                    yield _stored(lane, Address(scope, tool, fingerprint, key), status, trusted=trusted)
 
     def _folder_of(self, stored: Stored) -> tuple[Lane, int]:
         """The lane and the folder of a pack. Raises `OSError` if they are not there, or not its owner's any more."""
@@ -200,9 +220,12 @@ class DirectoryStore:
 
     # -- usage and housekeeping ---------------------------------------------------------------------------------
 
-    def note_use(self, addresses: Iterable[Address]) -> None:
+    def note_use(self, addresses: Iterable[Address], job: str = "") -> None:
         try:
-            usage.note(self.my_lane(), addresses, time.time())
+            if job:
+                usage.note_job(self.my_lane(), job, addresses)
+            else:
+                usage.note(self.my_lane(), addresses, time.time())
         except (OSError, StoreError):
             return  # read-only or full: the hint is lost, nothing else
 
@@ -214,6 +237,10 @@ class DirectoryStore:
                 if self._trusts(lane.owner, address.scope):
                     latest[address] = max(day, latest.get(address, 0.0))
         return latest
+
+    def uses_of(self, job: str) -> set[Address]:
+        lanes = self.lanes(self._trusts)
+        return {one for lane in lanes for one in usage.of_job(lane, job) if self._trusts(lane.owner, one.scope)}
 
     def remove_if_empty(self, lane: Lane) -> None:
         files.rmdir_quietly(lane.name, self._lanes)
@@ -229,6 +256,11 @@ class DirectoryStore:
         self._let_go_of_mine()
         files.close_quietly(self._lanes)
         files.close_quietly(self._root)
+
+
+def _stored(lane: Lane, address: Address, status: os.stat_result, *, trusted: bool) -> Stored:
+    on_disk = status.st_blocks * 512
+    return Stored(address, lane.name, lane.owner, status.st_size, status.st_mtime, trusted, on_disk)
 
 
 def _write_in(lane: Lane, names: Sequence[str], contents: Sequence[bytes]) -> int:

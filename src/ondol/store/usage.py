@@ -22,6 +22,9 @@ _MAX_BYTES = 16 << 20
 #: What is read of one lane at most, the newest first: notes are hints, and a lane's owner can write what he likes.
 _MAX_LANE_BYTES = 64 << 20
 _MAX_NOTES = 500_000
+#: Begins the name of the file that tells what a job of some name used.
+_JOB = "job-"
+_MAX_JOBS = 1000
 #: Notes older than this are forgotten when new ones are written.
 KEPT_DAYS = 90
 
@@ -41,13 +44,45 @@ def note(lane: lanes_of.Lane, addresses: Iterable[Address], now: float) -> None:
         forget(lane, now)
 
 
+def note_job(lane: lanes_of.Lane, job: str, addresses: Iterable[Address]) -> None:
+    """What a job of this name used, instead of what it used the last time."""
+    folder, temporary = lane.make_folder(lanes_of.USAGE), f".{files.random_name()}"
+    lines = sorted("/".join(address) for address in addresses)
+    try:
+        files.write_new(temporary, "\n".join(lines).encode(), 0o644, dir_fd=folder, sync=False)
+        os.rename(temporary, _JOB + job, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        files.unlink_quietly(temporary, dir_fd=folder)
+
+
+def of_job(lane: lanes_of.Lane, job: str) -> Iterator[Address]:
+    if _JOB + job in lane.names(lanes_of.USAGE):
+        for line in _lines(lane.folder(lanes_of.USAGE), _JOB + job, _MAX_BYTES):
+            yield from _parsed(line)
+
+
 def forget(lane: lanes_of.Lane, now: float) -> None:
     """Remove notes that no reader looks at any more, or that are dated ahead."""
     names = lane.names(lanes_of.USAGE)
-    current = _current(names, now)
+    if not names:
+        return
+    folder = lane.folder(lanes_of.USAGE)
+    current = {*_current(names, now), *_current_jobs(folder, names, now)}
     for name in names:
         if name not in current and not name.startswith("."):  # those are being written
-            files.unlink_quietly(name, dir_fd=lane.folder(lanes_of.USAGE))
+            files.unlink_quietly(name, dir_fd=folder)
+
+
+def _current_jobs(folder: int, names: Iterable[str], now: float) -> list[str]:
+    """Of jobs that still run; at most so many, those that ran last."""
+    ages: list[tuple[float, str]] = []
+    for name in names:
+        if name.startswith(_JOB):
+            try:
+                ages.append((now - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
+            except OSError:
+                continue  # another cleaner has it
+    return [name for age, name in sorted(ages)[:_MAX_JOBS] if age < KEPT_DAYS * _DAY]
 
 
 def read(lane: lanes_of.Lane, now: float) -> Iterator[tuple[Address, float]]:
@@ -60,9 +95,14 @@ def _notes(lane: lanes_of.Lane, now: float) -> Iterator[tuple[Address, float]]:
     for name in _current(lane.names(lanes_of.USAGE), now):
         for line in _lines(lane.folder(lanes_of.USAGE), name, min(left, _MAX_BYTES)):
             left -= len(line) + 1
-            parts = line.split("/")
-            if len(parts) == 4 and all(map(is_plain_name, parts)):
-                yield Address(*parts), float(int(name) * _DAY)
+            for address in _parsed(line):
+                yield address, float(int(name) * _DAY)
+
+
+def _parsed(line: str) -> list[Address]:
+    """The address in a line; none if there is no such thing in it."""
+    parts = line.split("/")
+    return [Address(*parts)] if len(parts) == 4 and all(map(is_plain_name, parts)) else []
 
 
 def _current(names: Iterable[str], now: float) -> list[str]:

@@ -23,6 +23,8 @@ SHARING = {
 #: The classes that a job gets without asking. C needs a mount namespace of its own and E the tool's own protocol:
 #: whoever wants them names them.
 UNASKED = "ABD"
+#: The classes whose entries are whole one by one: they may come and go while the tool is at work.
+ONE_BY_ONE = "AB"
 #: The class whose files we never touch: such a row is at most set up, never filled and never harvested.
 GUARDED = "E"
 
