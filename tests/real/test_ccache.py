@@ -46,7 +46,7 @@ def checkout(public: Path, request: pytest.FixtureRequest) -> Path:
 def build(program: Program, checkout: Path, *options: str, uid: int | None = None, **env: str) -> Build:
     store = ["--store", str(checkout / f"store-{uid}")]
     arguments = ["run", *store, *options, "--", "sh", "-c", BUILD]
-    return Build(program.ondol(*arguments, uid=uid, cwd=checkout, env={"HOME": "/nonexistent", **env}))
+    return Build(program.ondol(*arguments, uid=uid, cwd=checkout, env={"HOME": str(checkout / "home"), **env}))
 
 
 def tree(path: Path) -> list[tuple[str, int]]:
