@@ -16,6 +16,8 @@ from ondol.store.directory import DirectoryStore
 
 #: A half-written pack this old has no writer any more: publishing takes seconds. By the file system's own clock.
 TMP_AGE = 24 * 3600.0
+#: An empty folder younger than this is probably a publisher's, who is about to use it.
+FOLDER_AGE = 60.0
 #: Bad packs are kept this long for a person to look at.
 QUARANTINE_AGE = 7 * 24 * 3600.0
 
@@ -45,7 +47,7 @@ def clean(store: DirectoryStore, limits: gc_plan.Limits, now: float, *, dry_run:
     if not dry_run:
         planned.sort(key=lambda removal: (removal.stored.place, removal.stored.address))  # folder by folder
     removed = planned if dry_run else [removal for removal in planned if store.delete(removal.stored)]
-    leftovers = 0 if dry_run else _sweep(store, now)
+    leftovers = 0 if dry_run else _sweep(store, now, {removal.stored.address[:3] for removal in removed})
     return Cleaned(
         removed,
         len(planned) - len(removed),
@@ -56,25 +58,30 @@ def clean(store: DirectoryStore, limits: gc_plan.Limits, now: float, *, dry_run:
     )
 
 
-def _sweep(store: DirectoryStore, now: float) -> int:
+def _sweep(store: DirectoryStore, now: float, emptied: set[tuple[str, ...]]) -> int:
     """What dead writers left in lanes that we may clean; then folders and lanes in which nothing is left."""
     removed = 0
+    emptied = {path[:depth] for path in emptied for depth in (1, 2, 3)}
     for lane in store.lanes(lambda owner: os.geteuid() in (0, owner)):
         removed += _remove_older(lane, lanes_of.TMP, now - TMP_AGE)
         removed += _remove_older(lane, lanes_of.QUARANTINE, now - QUARANTINE_AGE)
         usage.forget(lane, now)
-        _remove_empty(lane, ())
+        _remove_empty(lane, (), emptied, now - FOLDER_AGE)
         store.remove_if_empty(lane)
     return removed
 
 
-def _remove_empty(lane: lanes_of.Lane, path: tuple[str, ...]) -> None:
-    """Only rmdir is asked, which removes nothing but what is empty; a publisher who had just made it makes it again."""
+def _remove_empty(lane: lanes_of.Lane, path: tuple[str, ...], emptied: set[tuple[str, ...]], before: float) -> None:
+    """Folders that this cleaning emptied, and old ones. Only rmdir is asked, which removes nothing but what is empty; a
+    publisher who had just made one makes it again.
+    """
     for name in lane.names(*path):
-        if len(path) < 2 and name not in lanes_of.RESERVED:
-            _remove_empty(lane, (*path, name))
         try:
-            os.rmdir(name, dir_fd=lane.folder(*path))
+            status = os.stat(name, dir_fd=lane.folder(*path), follow_symlinks=False)
+            if len(path) < 2 and name not in lanes_of.RESERVED:
+                _remove_empty(lane, (*path, name), emptied, before)
+            if (*path, name) in emptied or status.st_mtime < before:
+                os.rmdir(name, dir_fd=lane.folder(*path))
         except OSError as error:
             lanes_of.pass_over(error)
 
