@@ -7,13 +7,18 @@ import os
 import signal
 import sys
 from collections.abc import Collection
-from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 #: ioprio_set, where its number is known; (a process, this one, the idle class).
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IDLE = (1, 0, 3 << 13)
+
+
+def _read(name: str) -> str:
+    """Not by pathlib: `ondol run` would wait for its import before every command."""
+    with open(f"/proc/{name}", "rb", buffering=0) as file:
+        return file.readall().decode(errors="replace")
 
 
 def children(pid: int) -> list[int]:
@@ -25,7 +30,7 @@ def children(pid: int) -> list[int]:
         return found
     for task in tasks:
         try:
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+            found += map(int, _read(f"{pid}/task/{task}/children").split())
         except OSError:
             continue  # that thread ended while we looked
     return found
@@ -46,7 +51,7 @@ def descendants(pid: int, but: Collection[int] = ()) -> list[int]:
 def state(pid: int) -> str:
     """The kernel's one letter: R, S, D, Z …; empty when there is no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = _read(f"{pid}/stat")
     except OSError:
         return ""
     # The name may hold spaces and brackets: the fields start after the last one.
@@ -61,7 +66,7 @@ def alive(pid: int) -> bool:
 def catches(pid: int, number: int) -> bool:
     """Whether the process has its own handler for the signal, so that sending it cannot kill."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = _read(f"{pid}/status").splitlines()
     except OSError:
         return False
     masks = {line.split(":")[0]: line.split()[-1] for line in lines if line.startswith("Sig")}
@@ -71,7 +76,7 @@ def catches(pid: int, number: int) -> bool:
 def command(pid: int) -> str:
     """Its command line; empty when there is no such process."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return _read(f"{pid}/cmdline").replace("\0", " ").strip()
     except OSError:
         return ""
 
@@ -79,7 +84,7 @@ def command(pid: int) -> str:
 def describe(pid: int) -> str:
     """One line about a process that will not die."""
     try:
-        waits = Path(f"/proc/{pid}/wchan").read_text()
+        waits = _read(f"{pid}/wchan")
     except OSError:
         waits = "?"
     return f"pid {pid}, state {state(pid) or 'gone'}, in {waits or '?'}: {command(pid)[:120]}"
