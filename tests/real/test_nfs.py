@@ -14,14 +14,14 @@ import pytest
 from people import ROOT, needs_root
 from programs import nfs_image
 
-pytestmark = [needs_root, pytest.mark.root, pytest.mark.real, pytest.mark.timeout(400)]
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.real, pytest.mark.timeout(1000)]
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What the scenario wrote."""
     try:
-        answer, console = nfs_image.boot(ROOT, tmp_path_factory.mktemp("nfs"), seconds=350)
+        answer, console = nfs_image.boot(ROOT, tmp_path_factory.mktemp("nfs"), seconds=900)
     except nfs_image.CannotHere as reason:
         pytest.skip(str(reason))
     assert answer, f"the machine ended without an answer:\n{console[-5000:]}"
