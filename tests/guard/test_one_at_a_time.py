@@ -68,6 +68,8 @@ def test_two_users_on_one_cache(program: Program, public: Path) -> None:
     home.mkdir(exist_ok=True)
     os.chown(home, 1500, 1500)
     cache = home / "cache"
+    cache.mkdir(exist_ok=True)
+    os.chown(cache, 1500, 1500)
     with Inside(guard(program, cache), env=program.env(), user=1500, group=1500, extra_groups=[]) as first:
         first.entered()
         env = {name: value for name, value in program.env().items() if name not in ("HOME", "USER")}
@@ -86,9 +88,10 @@ def test_two_users_who_can_both_write(program: Program, public: Path) -> None:
     shared = public / "shared"
     shared.mkdir(exist_ok=True)
     shared.chmod(0o777)
+    (shared / "cache").mkdir(exist_ok=True)
+    (shared / "cache").chmod(0o777)
     with Inside(guard(program, shared / "cache"), env=program.env(), user=1500, group=1500, umask=0o077) as first:
         first.entered()
-        (shared / "cache").chmod(0o777)
         with Inside(guard(program, shared / "cache"), env=program.env(), user=1501, group=1501, cwd="/") as second:
             said = second.waits()
             first.leave()
