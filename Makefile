@@ -3,8 +3,6 @@
 # other users that the tests become.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) $(shell command -v python3))
 VENV   ?= .venv
-# Most tests wait for processes that they started, so twice as many as there are cores.
-JOBS   ?= $(shell echo $$((2 * $$(nproc))))
 BIN    := $(VENV)/bin
 # Programs that are tested against, each in a directory of its own: the oldest versions that are promised to work, and
 # what must not be installed beside them.
@@ -22,7 +20,7 @@ demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, wa
 
 test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
-	$(BIN)/python -m pytest --ondol-devices=cpu:$(JOBS) --dist loadgroup --ondol-timeout 600
+	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become 
 @pytest.fixture(scope="session")
 def public() -> Iterator[Path]:
     """A directory that every user can reach, removed at the end (pytest's own are private to their user)."""
-    path = Path(tempfile.mkdtemp(prefix="ondol-tests-"))
+    path = Path(tempfile.mkdtemp(prefix="ondol-tests-", dir="/tmp"))  # a TMPDIR may be private
     path.chmod(0o755)
     yield path
     shutil.rmtree(path, ignore_errors=True)

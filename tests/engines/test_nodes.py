@@ -159,10 +159,10 @@ def test_a_run_that_compiled_on_a_node_counts_as_warm(suite: Suite, store_path: 
     assert "not warm" in result.output
 
 
-def test_a_failed_run_publishes_from_its_nodes(suite: Suite, store_path: Path) -> None:
+def test_a_failed_run_publishes_from_its_nodes_although_only_success_should(suite: Suite, store_path: Path) -> None:
     suite.write(test_k=KERNELS + "\ndef test_fails():\n    assert False\n")
     suite.variables |= {"STANDIN": str(ROOT / "tests" / "programs" / "standin.py"), "ONDOL_STORE": str(store_path)}
-    result = suite.ondol("--tools=triton", *TWO, devices="cpu:1")
+    result = suite.ondol("--tools=triton", "--publish=on-success", *TWO, devices="cpu:1")
     assert result.status == 1, result.output
     assert list(store_path.rglob("*.pack")) == []
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from faults import job
 from faults.seeing import Contents, contents, room_violations, store_violations, truth
 from making import key_of, make_entry, trust_everybody, write_triton_entry
-from ondol.errors import StoreError, UsageError
+from ondol.errors import OndolError, StoreError
 from ondol.host.identity import this_host
 from ondol.jobs import adopt
 from ondol.room import fill, harvest, room, select
@@ -345,7 +345,7 @@ OPERATIONS = (
     Operation("set_aside", _with_rotten_old, _set_aside, _aside_violations, _STORE),
     Operation("note_use", _with_notes, _note_use, _note_violations, _STORE),
     Operation("clean", _with_leftovers, _clean, _clean_violations, _STORE),
-    Operation("adopt", _adopt_prepare, _adopt, _adopt_violations, (StoreError, UsageError)),
+    Operation("adopt", _adopt_prepare, _adopt, _adopt_violations, (OndolError,)),
     Operation("fill", _fill_prepare, _fill, _fill_violations, _STORE),
     Operation("fill_beside_others", _shared_folder_prepare, _fill, _fill_violations, _STORE),
     Operation("room", lambda place: None, _use_room, _room_violations, (OSError, Exception)),

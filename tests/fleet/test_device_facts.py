@@ -198,14 +198,14 @@ def test_a_suite_that_asks_at_import_runs_on_forked_workers(suite: Suite, touche
     with_fake_torch(suite, touched).write(test_asking=ASKING)
     result = suite.pytest("--ondol-device-facts=on", devices="sim:2")
     assert result.record.counts() == {"passed": 3}, result.output
-    assert result.record.run["mode"].startswith("forked"), result.record.run["mode"]
+    assert result.record.run.mode.startswith("forked"), result.record.run.mode
 
 
 def test_without_facts_the_same_suite_must_be_spawned(suite: Suite, touched: Path) -> None:
     with_fake_torch(suite, touched).write(test_asking=ASKING)
     result = suite.pytest("--ondol-device-facts=off", devices="sim:1")
     assert result.record.counts() == {"passed": 3}, result.output
-    assert result.record.run["mode"].startswith("spawned"), result.record.run["mode"]
+    assert result.record.run.mode.startswith("spawned"), result.record.run.mode
 
 
 def test_a_tensor_made_at_import_is_noticed_with_its_line_and_the_run_goes_on(suite: Suite, touched: Path) -> None:
@@ -214,6 +214,6 @@ def test_a_tensor_made_at_import_is_noticed_with_its_line_and_the_run_goes_on(su
     )
     result = suite.pytest("--ondol-device-facts=on", devices="sim:1")
     assert result.record.counts() == {"passed": 3}, result.output
-    mode = result.record.run["mode"]
+    mode = result.record.run.mode
     assert mode.startswith("spawned"), mode
     assert 'conftest.py:3 (REFERENCE = torch.ones(2, device="cuda"))' in mode

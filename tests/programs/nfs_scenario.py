@@ -228,6 +228,9 @@ def guards(said):
     alone = [*PYTHON, os.path.join(HERE, "alone.py"), "/tmp/markers/guarded"]
     worker = [*PYTHON, os.path.join(HERE, "lease_worker.py")]
     said["guards"], leases = [], []
+    for number in range(GUARD_ROUNDS):
+        os.mkdir(f"/srv/guarded/{number}/cache")
+        os.chmod(f"/srv/guarded/{number}/cache", 0o777)
     for number in range(GUARD_ROUNDS):  # each on a new cache, whose lock file two users on three clients want to make
         running = []
         for client in NUMBERS:
