@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from ondol.fleet.clean import DEVICE_FILES
 from ondol.fleet.worker import known_leftovers
 from ondol.host import proctree
 
@@ -24,7 +25,6 @@ DEVICE_LIMIT = 256 << 20
 #: Set by pytest itself around every phase.
 IGNORED_ENV = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
 #: Opened once by runtimes and kept on purpose.
-DEVICE_FILES = ("/dev/nvidia", "/dev/dri", "/dev/kfd", "/dev/davinci", "/dev/accel")
 IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "anon_inode:", *DEVICE_FILES)
 #: What lies under os.environ: copying it does not decode every value after every item.
 _ENVIRONMENT: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
