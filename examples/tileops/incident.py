@@ -69,18 +69,20 @@ class Nightly:
     def tests(self) -> list[str]:
         return [self.python, *PYTEST, "-vv", "--tb=short", "ops"]
 
+    def mounted(self) -> dict[str, str]:
+        """Set by the image and by the workflow: one cache for everybody."""
+        return {variable: str(self.caches / tool) for tool, variable in MOUNTED.items()}
+
     def as_before(self, uid: int, umask: int = 0o022) -> Ended:
-        """The step as it was: the caches are where the image says, for everybody."""
-        mounted = {variable: str(self.caches / tool) for tool, variable in MOUNTED.items()}
-        return self.job(f"op tests as {uid}", self.tests(), uid, umask, **mounted).end()
+        return self.job(f"op tests as {uid}", self.tests(), uid, umask, **self.mounted()).end()
 
     def with_ondol(self, uid: int, *options: str) -> Ended:
-        """The one change."""
-        words = ["run", "--store", str(self.store), "--tools", "triton,inductor", *options, "--", *self.tests()]
-        return self.ondol(*words, uid=uid)
+        """The one change: a word before the command. The variables stay as the image has set them."""
+        words = ["run", "--store", str(self.store), *options, "--", *self.tests()]
+        return self.ondol(*words, uid=uid, **self.mounted())
 
-    def ondol(self, *words: str, uid: int = ROOT) -> Ended:
-        return self.job(f"ondol {words[0]}", [self.python, "-m", "ondol", *words], uid).end()
+    def ondol(self, *words: str, uid: int = ROOT, **env: str) -> Ended:
+        return self.job(f"ondol {words[0]}", [self.python, "-m", "ondol", *words], uid, **env).end()
 
 
 def account(ended: Ended) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def after(story: Story, nightly: Nightly) -> None:
     story.facts["after"]["setup"] = [made.status, adopted.status]
     for uid, options in ((NIGHTLY, []), (ANOTHER, ["--require-warm"])):
         ended = nightly.with_ondol(uid, *options)
-        words = " ".join(["ondol run --store /ci-cache/ondol --tools triton,inductor", *options, "-- pytest ops"])
+        words = " ".join(["ondol run --store /ci-cache/ondol", *options, "-- pytest ops"])
         story.say(f"$ {words}      # as {uid}")
         story.show([*ended.lines("=== ")[-1:], *ended.lines("counted: "), *ended.lines("ondol: ")], 5)
         story.facts["after"][f"as {uid}"] = account(ended)

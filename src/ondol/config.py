@@ -67,7 +67,13 @@ class Option(Record):
 
 OPTIONS: tuple[Option, ...] = (
     Option("store", "path", "", "the store: a directory (default: one under your cache directory)", "PATH", OWN),
-    Option("tools", "list", ["auto"], "which tools' caches to manage; naming one overrides its own variables", "NAMES"),
+    Option(
+        "tools",
+        "list",
+        ["auto"],
+        "which tools' caches to manage; naming one overrides its own variables; `auto,-NAME` leaves one alone",
+        "NAMES",
+    ),
     Option("scope", "name", "auto", "scope to publish into; `main` and this one are read", "NAME", OWN),
     Option(
         "publish",

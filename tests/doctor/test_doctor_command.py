@@ -14,7 +14,6 @@ import pytest
 
 from doctoring import Doctor, look, machine
 from making import key_of, write_triton_entry
-from ondol.cli import doctor_reference
 from ondol.doctor import api, examine, gather, registry
 from ondol.doctor.api import Check, Finding, Place
 from ondol.doctor.subject import CACHE, ROLES, Subject
@@ -281,10 +280,6 @@ def test_check_does_not_keep_the_contract(name: str) -> None:
     module = sys.modules[type(check).__module__]
     others = [other for other in vars(module).values() if isinstance(other, type) and issubclass(other, Check)]
     assert set(others) - {Check, type(check)} == set(), "one check per file, and none knows another"
-
-
-def test_reference_page_is_not_what_the_checks_say() -> None:
-    assert (ROOT / "docs" / "reference" / "doctor.md").read_text() == doctor_reference.page()
 
 
 def test_finding_without_cure_or_reason(sick: Path) -> None:

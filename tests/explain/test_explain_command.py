@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from explain import suite
-from ondol.cli import main, signature_reference
+from ondol.cli import main
 from ondol.heal.signature import load
 
 TORN = "error: Failed to install: rich\n  cause: The wheel is invalid: Metadata field Name not found\n"
@@ -229,10 +229,6 @@ def test_help_has_no_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main.main(["explain", "--help"])
     assert "gh run view --log-failed | ondol explain" in capsys.readouterr().out
-
-
-def test_reference_page_drifts_from_the_files() -> None:
-    assert (suite.ROOT / "docs" / "reference" / "signatures.md").read_text() == signature_reference.page()
 
 
 def test_one_line_of_gigabytes_fills_the_memory() -> None:

@@ -94,11 +94,16 @@ def _who_else_can_replace(path: str) -> str:
     # In a container with mapped users the host's root looks like nobody.
     if status.st_uid not in (0, me) and not (sticky and status.st_uid == identity.overflow_uid()):
         return f"it belongs to uid {status.st_uid}, who {REPLACE}"
-    private_group = status.st_gid == os.getegid() == me  # as most systems give each user
-    if not sticky and status.st_mode & (stat.S_IWOTH if private_group else stat.S_IWOTH | stat.S_IWGRP):
+    if not sticky and status.st_mode & open_to_others(status):
         mode = f"mode {stat.S_IMODE(status.st_mode):04o} without the sticky bit"
         return f"others {REPLACE} ({mode}; its owner can: chmod +t)"
     return _who_can_move_it(os.path.realpath(path))
+
+
+def open_to_others(status: os.stat_result) -> int:
+    """The bits of its mode that let others write: not the group's where the group is the caller's own."""
+    private_group = status.st_gid == os.getegid() == os.geteuid()  # as most systems give each user
+    return stat.S_IWOTH if private_group else stat.S_IWOTH | stat.S_IWGRP
 
 
 def _who_can_move_it(path: str) -> str:

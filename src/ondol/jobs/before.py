@@ -22,6 +22,8 @@ from ondol.trust import policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ondol.store.api import Backend, Stored
 
     _Entries = list[list[Stored]]
@@ -92,7 +94,9 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
     fixed = _fixed_places(job, [tool for tool in tools if tool.sharing == "C"])
     for tool in tools:
         place = fixed.get(tool.name) or here.seen(here.cache_dir(tool.name))
-        plan = table.plan(tool, job.env, place, asked=tool.name in asked, wish=_wish(job, tool))
+        plan = table.plan(
+            tool, job.env, place, asked=tool.name in asked, wish=_wish(job, tool), why_common=_why_common(nested)
+        )
         managed = plan.managed and tool not in job.cold
         job.report.update(tool.name, managed=managed, used=0 if managed else None)
         if plan.remark and not nested:
@@ -108,6 +112,16 @@ def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
                 _link_below_tmp(job, tool)
         if job.measures and job.asked_for_tuning(tool):
             job.report.remarks.append(f"{tool.name}: {_NOT_TUNED}")
+
+
+def _why_common(nested: str) -> Callable[[str], str]:
+    def why(path: str) -> str:
+        from ondol.host import common_place
+
+        return common_place.why_common(path)
+
+    # Inside another `ondol run` the variables name that one's room.
+    return (lambda _: "") if nested else why
 
 
 def _wish(job: Context, tool: Row) -> table.Wish:

@@ -154,7 +154,7 @@ def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
         rows = {row.name: row for row in registry.choose(names)}
     if registry.AUTO in names:
         rows = {row.name: row for row in registry.switched_on(settings.value)} | rows
-    return set(names) - {registry.AUTO}, list(rows.values())
+    return {name for name in names if name != registry.AUTO and name in rows}, list(rows.values())
 
 
 class signals_raise:  # noqa: N801 - reads as a phrase: `with signals_raise():`

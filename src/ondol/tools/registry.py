@@ -28,15 +28,16 @@ def switched_on(value: Callable[[str], object]) -> list[Row]:
 
 
 def choose(names: Sequence[str]) -> list[Row]:
-    """The tools of these names, in order; `auto` stands for all that need not be asked for.
+    """The tools of these names, in order; `auto` stands for all that need not be asked for, `-NAME` leaves one out.
 
     Raises `UsageError` for one that neither we know nor an installed package brings.
     """
     rows: dict[str, Row] = {}
+    left_out = [_find(name[1:]).name for name in names if name.startswith("-")]
     for name in names:
-        for row in unasked() if name == AUTO else [_find(name)]:
+        for row in unasked() if name == AUTO else [] if name.startswith("-") else [_find(name)]:
             rows[row.name] = row
-    return list(rows.values())
+    return [row for row in rows.values() if row.name not in left_out]
 
 
 def load(row: Row) -> Tool:

@@ -7,7 +7,7 @@ the code that understands a tool's files (`ondol.tools.<module>`) is imported on
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ondol.host import identity
 from ondol.light import Record
@@ -44,8 +44,11 @@ class Row(Record):
     #: Where the cache is without Ondol: the first of these whose variables all have a value. Beside variables:
     #: `{HOME}`, `{CACHE_HOME}`, `{TMP}` and `{USER}`, which always have one.
     places: tuple[str, ...]
-    #: Variables by which a user moves the cache: their values win, unless the user asked for the tool by name.
+    #: Variables by which a user moves the cache: their values win, unless the user asked for the tool by name, or
+    #: others write in that place too. The first that is set is the one that the tool obeys.
     yields_to: tuple[str, ...] = ()
+    #: Variables that move along with the cache where the user has set them, as `sets`.
+    along: Mapping[str, str] = {}
     #: Variables that change what the tool does with its cache, kept as they are and mentioned.
     keeps: tuple[str, ...] = ()
     #: Python packages whose versions keep caches apart, by the names under which they are imported: a directory each.
@@ -80,7 +83,7 @@ class Row(Record):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.sets, *self.yields_to, *self.keeps)))
+        return tuple(dict.fromkeys((*self.sets, *self.yields_to, *self.along, *self.keeps)))
 
 
 class Wish(Record):
@@ -133,6 +136,7 @@ ROWS: tuple[Row, ...] = (
         {"TILELANG_CACHE_DIR": "{cache}"},
         ("{TILELANG_CACHE_DIR}", "{HOME}/.tilelang/cache"),
         yields_to=("TILELANG_CACHE_DIR",),
+        along={"TILELANG_TMP_DIR": "{cache}/tmp"},  # TileLang before 0.1.14 renames from there into its cache
         keeps=("TILELANG_DISABLE_CACHE", "TILELANG_AUTO_TUNING_DISABLE_CACHE"),
         fingerprint="kernels: architecture, C library; autotuning results: driver and device models too",
         note="An entry travels only if it is what its own manifest says. TileLang keeps autotuning results by itself, "
@@ -407,26 +411,41 @@ ROWS: tuple[Row, ...] = (
 BY_NAME = {row.name: row for row in ROWS}
 
 
-def plan(row: Row, env: Mapping[str, str], cache_dir: str, *, asked: bool, wish: Wish = NOTHING_WISHED) -> Plan:
+def plan(
+    row: Row,
+    env: Mapping[str, str],
+    cache_dir: str,
+    *,
+    asked: bool,
+    wish: Wish = NOTHING_WISHED,
+    why_common: Callable[[str], str] = lambda _: "",
+) -> Plan:
     """What to set so that the tool's cache is `cache_dir`.
 
-    A value that the user has set wins, unless the user `asked` Ondol for this tool by name; either way it is said.
+    A value that the user has set wins, unless the user `asked` Ondol for this tool by name, or it names a directory
+    that is not the user's own, as `why_common` tells: there the job would die of other users' files. Either way the
+    user is told.
     """
     if not row.sets or (row.setting and not wish.setting):
         return _without_variables(row, cache_dir, asked=asked)
     theirs = [name for name in row.yields_to if env.get(name)]
-    if theirs and not asked:
+    why = "" if asked or not theirs or not os.path.isabs(env[theirs[0]]) else why_common(env[theirs[0]])
+    if theirs and not asked and not why:
         was = f"{theirs[0]}={env[theirs[0]]}"
         return Plan(
             False, {}, f"{row.name}: {was} is set and left as it is (to let Ondol manage it: --tools {row.name})"
         )
-    remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
+    if why:
+        was = f"{theirs[0]}={env[theirs[0]]}"
+        remarks = [f"{was} is replaced for this command: {why} (to keep it: --tools auto,-{row.name})"]
+    else:
+        remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
     remarks += [f"{name}={env[name]} is kept" for name in row.keeps if env.get(name)]
-    ours = {
-        name: _filled_in(value, cache_dir, wish.setting)
-        for name, value in _values(row, wish).items()
-        if name in row.yields_to or not env.get(name)
+    values = {
+        **{name: value for name, value in _values(row, wish).items() if name in row.yields_to or not env.get(name)},
+        **{name: value for name, value in row.along.items() if env.get(name)},
     }
+    ours = {name: _filled_in(value, cache_dir, wish.setting) for name, value in values.items()}
     return Plan(True, ours, f"{row.name}: " + ", ".join(remarks) if remarks else "")
 
 

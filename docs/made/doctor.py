@@ -1,17 +1,16 @@
-"""The reference page of the checks, made from their own summaries: `python -m ondol.cli.doctor_reference`."""
+"""The page of the checks, made from their own summaries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ondol.cli import output
 from ondol.doctor.api import SEVERITIES
 from ondol.doctor.registry import CHECKS
 from ondol.doctor.subject import ROLES
 
 _HEAD = """# `ondol doctor`
 
-Made from the checks by `python -m ondol.cli.doctor_reference`; a test compares.
+Made from the checks by `python docs/made`; a test compares.
 
 ```
 ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [--list] [--only NAMES] [--skip NAMES]
@@ -76,7 +75,3 @@ def _roles(held: frozenset[str]) -> str:
 def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [header, tuple("---" for _ in header), *rows]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
-
-
-if __name__ == "__main__":
-    output.data(page().rstrip())

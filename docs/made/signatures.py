@@ -1,15 +1,12 @@
-"""The reference page of known faults, made from their files so that it cannot drift: `python -m
-ondol.cli.signature_reference`.
-"""
+"""The page of known faults, made from their files."""
 
 from __future__ import annotations
 
-from ondol.cli import output
 from ondol.heal.signature import Signature, load
 
 _HEAD = """# Known faults
 
-Made from `heal/signatures/*.toml` by `python -m ondol.cli.signature_reference`; a test compares.
+Made from `heal/signatures/*.toml` by `python docs/made`; a test compares.
 
 `ondol explain` names them in logs ([how](../how-to/explain-a-failed-log.md)); `ondol explain --list` lists them. Only
 faults of kind `cache` are ever healed. A *warning* is survived by the tool that prints it, and never given as the cause
@@ -54,7 +51,3 @@ def _one(known: Signature) -> str:
         f"**Cure.** {known.cure}",
     ]
     return "\n".join([*lines, "", "```", known.example.strip("\n"), "```"])
-
-
-if __name__ == "__main__":
-    output.data(page().rstrip())

@@ -1,18 +1,15 @@
-"""Reference pages made from their tables so that they cannot drift: `python -m ondol.cli.reference settings|tools`."""
+"""The pages of settings and of tools, made from `config.py` and `tools/table.py`."""
 
 from __future__ import annotations
 
-import sys
-
 from ondol import words
-from ondol.cli import output
 from ondol.config import FILES, FILES_ONLY, OPTIONS, OUTSIDE, SITE_FILE, USER_FILE, Option
 from ondol.tools import table
 from ondol.tools.table import Row
 
 _SETTINGS = """# Settings
 
-Made from `config.py` by `python -m ondol.cli.reference settings`; a test compares.
+Made from `config.py` by `python docs/made`; a test compares.
 
 The command line beats the environment beats files. Of these, the first that says something counts:
 
@@ -42,7 +39,7 @@ What was passed over is shown once, with what to type instead.
 
 _TOOLS = """# Tools
 
-Made from `tools/table.py` by `python -m ondol.cli.reference tools`; a test compares.
+Made from `tools/table.py` by `python docs/made`; a test compares.
 
 `ondol run` gives a job a private cache for each tool that is *shared* below, fills it from the store and publishes what
 is new. `--tools NAMES` chooses others; `--tools auto,numba` adds one. A value that you have set for one of a tool's own
@@ -114,7 +111,11 @@ def _facts(row: Row) -> list[str]:
     if not facts:
         facts = ["sets nothing"]
     if row.yields_to:
-        facts.append("your own value wins: " + ", ".join(f"`{name}`" for name in row.yields_to))
+        facts.append(
+            "your own value wins where the directory is yours alone: "
+            + ", ".join(f"`{name}`" for name in row.yields_to)
+        )
+    facts += [f"where you have set `{name}`, it becomes `{value}`" for name, value in row.along.items()]
     if row.keeps:
         facts.append("kept and mentioned: " + ", ".join(f"`{name}`" for name in row.keeps))
     if row.places:
@@ -124,9 +125,3 @@ def _facts(row: Row) -> list[str]:
     if row.risk:
         facts.append(f"only by name: {row.risk}")
     return facts
-
-
-PAGES = {"settings": settings, "tools": tools}
-
-if __name__ == "__main__":
-    output.data(PAGES[sys.argv[1] if len(sys.argv) > 1 else "settings"]().rstrip())
