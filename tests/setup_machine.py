@@ -33,6 +33,7 @@ PURPOSE = {
     "openssh-client": "nodes that are reached by ssh",
     "acl": "the commands that ondol doctor prints for access control lists",
     "ccache": "compiled objects behind a shared directory",
+    "sudo": "the pages of the documentation, typed by an ordinary user",
     "openssl": "torch.compile on the processor, which hashes headers with it",
     **dict.fromkeys(nfs_image.PROGRAMS.values(), "a machine with a real NFS server and clients"),
 }
@@ -59,6 +60,7 @@ def missing() -> list[str]:
         "ccache": shutil.which("ccache"),
         "g++": shutil.which("g++"),
         "openssl": shutil.which("openssl"),
+        "sudo": shutil.which("sudo"),
     }
     absent = {package for package, found in there.items() if not found} | set(nfs_image.missing_packages())
     return [package for package in PURPOSE if package in absent]
