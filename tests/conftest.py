@@ -6,18 +6,21 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from making import elf, key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
+from running_together import group_of
 
 __all__ = ["elf", "key_of", "make_entry", "trust_everybody", "write_triton_entry"]
 
 pytest_plugins = ["people"]
-# A busy machine is slow, not wrong.
-settings.register_profile("ondol", deadline=None)
-settings.load_profile("ondol")
+# A busy machine is slow, not wrong; and a change is judged by the same examples as the one before it. To look for new
+# ones: HYPOTHESIS_PROFILE=explore.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ondol", settings.get_profile("explore"), derandomize=True, database=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ondol"))
 
 #: Variables of the machine that runs the tests must not decide what they test.
 _FOREIGN = (
@@ -33,21 +36,11 @@ _FOREIGN = (
     "RUNNER_",
 )
 
-#: Files run side by side, the tests of a file in order in one process. What exists once on a machine, or is counted
-#: over several files, is a group: its files follow each other in one process.
-_TOGETHER = {
-    "tests/slurm": "slurm",
-    "tests/faults": "crash points",
-    "tests/walls/test_containers.py": "podman",
-    "tests/walls/test_container_nodes.py": "podman",
-}
-
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(config.rootpath).as_posix()
-        together = [group for begin, group in _TOGETHER.items() if path.startswith(begin)]
-        item.add_marker(pytest.mark.xdist_group(together[0] if together else path))
+        item.add_marker(pytest.mark.xdist_group(group_of(path)))
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 from collections.abc import Callable
+from contextlib import suppress
 
 from ondol import exitcodes, unguarded, words
 from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
+from ondol.host import filesystem
 from ondol.jobs.guard import GuardReport
 from ondol.words import is_number
 
@@ -77,12 +80,12 @@ def _count(text: str) -> int:
 
 def _check_cache(cache: str, *, selftest: bool) -> None:
     """What can be no cache is a slip of the pen; one that does not exist may be: nothing is made there."""
-    real = os.path.realpath(cache)
-    if real == "/" or (os.path.exists(real) and not os.path.isdir(real)):
+    real = filesystem.real(cache)
+    with suppress(OSError):  # asked once: asked twice, a cache that is being moved is there and no directory
+        if stat.S_ISDIR(os.stat(real).st_mode) and real != "/":
+            return
         what = "the root of the file system" if real == "/" else "not a directory"
         raise UsageError(f"--cache {cache!r} is {what}", hint=_USAGE)
-    if os.path.exists(real):
-        return
     if selftest:
         raise UsageError(f"--cache {cache!r} does not exist", hint=f"mkdir {cache}, if it is no mistake")
     _tell(f"warning: the cache {real} does not exist, and guard does not make it: only commands of this user wait")

@@ -119,7 +119,7 @@ class CacheLock:
         return {VARIABLE: f"{identify(self.cache).name()} {me.pid} {me.start}"}
 
     def _find_out(self) -> None:
-        self.cache = os.path.realpath(self.cache)
+        self.cache = filesystem.real(self.cache)
         if self._make:
             _make(self.cache)
         identity = identify(self.cache)

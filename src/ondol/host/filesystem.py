@@ -20,6 +20,14 @@ _LOCAL_FUSE = frozenset(("fuse.fuse-overlayfs", "fuse.lxcfs"))
 _MAX_LINKS = 40
 
 
+def real(path: str) -> str:
+    """`os.path.realpath`, which raises where a link that it has seen is a directory when it reads it."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return os.path.abspath(path)
+
+
 def is_network(kind: str) -> bool:
     if kind == "fuse" or kind.startswith("fuse."):
         return kind not in _LOCAL_FUSE

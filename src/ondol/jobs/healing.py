@@ -16,7 +16,7 @@ from ondol.errors import OndolError
 from ondol.heal import aside
 from ondol.heal.api import Bad, Healer
 from ondol.heal.registry import HEALERS
-from ondol.host import bounded, files, identity, locks
+from ondol.host import bounded, files, filesystem, identity, locks
 from ondol.light import Any, Protocol, Record
 
 #: How long to wait for the tool's own processes that run outside of any guard.
@@ -71,7 +71,7 @@ class Unlocked:
     """A cache that needs no lock: nobody else has it, or a torn file leaves it by one rename that nobody waits for."""
 
     def __init__(self, cache: str) -> None:
-        self.cache = os.path.realpath(cache)
+        self.cache = filesystem.real(cache)
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
