@@ -89,7 +89,7 @@ class Reader:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=280,
+                timeout=850,
                 check=False,
             )
         finally:

@@ -39,6 +39,7 @@ def runs(page: Path) -> bool:
 @needs_root
 @pytest.mark.root
 @pytest.mark.real
+@pytest.mark.timeout(900)  # some fetch packages
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
 def test_what_a_page_tells_to_type_works_in_order(reader: Reader, page: Path) -> None:
     prepare(reader, page)

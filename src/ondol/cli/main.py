@@ -78,8 +78,7 @@ def _dispatch(name: str, arguments: list[str]) -> int:
         return exitcodes.from_signal(2)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "pytest":
-            here = f"{sys.executable} -m pip install pytest"
-            output.fail(UsageError(f"ondol {name} needs pytest, and {sys.executable} has none", hint=here))
+            output.fail(UsageError(f"ondol {name} needs pytest, and {sys.executable} has none", hint=_beside_pytest()))
             return exitcodes.USAGE
         if isinstance(error, ImportError) and name == "guard":
             from ondol.unguarded import instead
@@ -87,6 +86,14 @@ def _dispatch(name: str, arguments: list[str]) -> int:
             return int(instead([name, *arguments], f"a part of Ondol is missing ({error})"))
         output.fail(OndolError(f"ondol {name} ended early: {in_ourselves(error)}"))
         return exitcodes.INTERNAL
+
+
+def _beside_pytest() -> str:
+    # pipx and `uv tool` keep each program in an environment of its own, where no test finds what it imports.
+    parts = sys.prefix.split("/")
+    if "pipx" in parts or ("uv" in parts and "tools" in parts):
+        return "this Ondol has an environment of its own; install it in your project's, beside pytest, and use that one"
+    return f"{sys.executable} -m pip install pytest"
 
 
 def _overview(status: int) -> int:

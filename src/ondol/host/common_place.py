@@ -7,8 +7,8 @@ import stat
 
 from ondol.host import filesystem
 
-#: Of a directory with many entries this many are looked at: enough to meet another user's, quick on a slow disk.
-_LOOKED_AT = 64
+#: Of a directory with many entries this many are looked at, which takes milliseconds: a few of another user are enough.
+_LOOKED_AT = 4096
 
 
 def why_common(path: str) -> str:
