@@ -97,7 +97,7 @@ def settle(*inputs: Path) -> None:
             if file.is_file():
                 file.read_bytes()
     if inputs:
-        wall([sys.executable, "-c", "import ondol.jobs.run_command, ondol.jobs.publish, zstandard"], environment())
+        wall([sys.executable, "-c", "import ondol.jobs.run_command, ondol.room.publish, zstandard"], environment())
 
 
 def can_drop_caches() -> bool:

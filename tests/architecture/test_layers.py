@@ -172,6 +172,30 @@ def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:
         assert not [one for one in imports_of(SRC / "heal" / f"{name}.py") if one.startswith(other)]
 
 
+def test_only_who_opens_or_keeps_a_store_knows_what_it_is_made_of() -> None:
+    """Jobs publish and fill by the contract (`store/api.py`): a store need not be a directory."""
+    keepers = {"store", "doctor", "cli"}
+    rest = [path for path in MODULES if room_of(path) not in keepers]
+    broken = {str(p.relative_to(SRC)) for p in rest if any(n.startswith("store.directory") for n in imports_of(p))}
+    assert broken == {"jobs/open_store.py"}
+    for name in ("publish", "fill"):
+        assert "store.api.Backend" in imports_of(SRC / "room" / f"{name}.py")
+
+
+def test_a_job_changes_on_its_own_page_only() -> None:
+    """Steps tell it what they found by its methods: else nobody can say who changed what, and when."""
+    for path in MODULES:
+        if path == SRC / "jobs" / "job.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else targets
+            names = [t.elts if isinstance(t, ast.Tuple) else [t] for t in targets]
+            owners = [t.value for some in names for t in some if isinstance(t, ast.Attribute)]
+            changed = [o for o in owners if isinstance(o, ast.Name) and o.id == "job" and room_of(path) == "jobs"]
+            assert not changed, f"{path.relative_to(ROOT)}:{node.lineno} changes a job; give it a method in jobs/job.py"
+
+
 @pytest.mark.parametrize("path", [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))], ids=lambda p: str(p.name))
 def test_no_file_outgrows_its_reader(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 600

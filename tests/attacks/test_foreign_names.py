@@ -22,6 +22,7 @@ from ondol.room import fill, room, share
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Entry, File
+from ondol.tools.api import CacheDir
 from ondol.tools.triton import Triton
 from ondol.words import is_number
 from people import ROOT, Program
@@ -100,7 +101,7 @@ def fill_room(store: DirectoryStore, place: Path) -> fill.Result:
     for name in ("cache", "stage"):
         (place / name).mkdir()
     wanted = [[stored] for stored in store.index("triton", ["main"])]
-    cache, stage = str(place / "cache"), str(place / "stage")
+    cache, stage = CacheDir(str(place / "cache"), ours=True), str(place / "stage")
     return fill.fill(store, Triton(), wanted, cache, stage, lambda _done, _total: None, 1, 60.0)
 
 

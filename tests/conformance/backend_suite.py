@@ -6,15 +6,21 @@ connections to one empty place.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from making import make_entry
-from ondol.errors import PackError
+from making import key_of, make_entry, write_triton_entry
+from ondol.errors import PackError, StoreError
+from ondol.host import identity
+from ondol.room import fill, harvest, publish
+from ondol.room.publish import Outcome, Publisher
 from ondol.store import pack
 from ondol.store.api import Backend
 from ondol.store.entry import Address, Entry
+from ondol.tools.api import CacheDir
+from ondol.tools.triton import Triton
 from ondol.trust import signatures
 
 
@@ -36,7 +42,77 @@ def read(backend: Backend, entry: Entry) -> Entry | None:
     return None
 
 
+def publish_cache(backend: Backend, path: Path) -> Outcome:
+    """Everything in a cache, as the end of a job does."""
+    cache, tool = CacheDir(str(path), ours=True), Triton()
+    found = harvest.new_entries(tool, cache, (), identity.this_host()).found
+    publisher = Publisher(backend, tool, cache, "main", {})
+    return publish.publish(publisher, found, lambda _done, _total: None, 60.0)
+
+
+def fill_cache(backend: Backend, path: Path, processes: int = 1) -> fill.Result:
+    """Everything that is there, as the beginning of a job does."""
+    (path / "cache").mkdir(parents=True)
+    (path / "stage").mkdir()
+    cache, stage = CacheDir(str(path / "cache"), ours=True), str(path / "stage")
+    wanted = [[stored] for stored in backend.index("triton", ["main"])]
+    return fill.fill(backend, Triton(), wanted, cache, stage, lambda _done, _total: None, processes, 60.0)
+
+
 class BackendSuite:
+    def test_cache_travels_from_one_job_to_the_next(self, place: Place, tmp_path: Path) -> None:
+        """By the contract alone: whatever publishing and filling use, every place has. In several processes, too."""
+        for number in range(80):
+            write_triton_entry(tmp_path / "made", number)
+        first = publish_cache(place.open(), tmp_path / "made")
+        assert (first.published, first.already_there, first.refused, first.trouble) == (80, 0, (), None)
+        again = publish_cache(place.open(), tmp_path / "made")
+        assert (again.published, again.already_there) == (0, 80)
+        result = fill_cache(place.open(), tmp_path / "room", processes=2)
+        assert ({entry.key for entry in result.filled}, result.bad) == ({key_of(n) for n in range(80)}, ())
+        for made in (tmp_path / "made").glob("*/*.cubin"):
+            there = tmp_path / "room" / "cache" / made.relative_to(tmp_path / "made")
+            assert there.read_bytes() == made.read_bytes()
+
+    def test_bad_pack_is_filled_or_keeps_its_key_cold(self, place: Place, tmp_path: Path) -> None:
+        write_triton_entry(tmp_path / "made", 1)
+        publish_cache(place.open(), tmp_path / "made")
+        (address,) = [stored.address for stored in place.open().index("triton", ["main"])]
+        place.corrupt(address)
+        assert publish_cache(place.open(), tmp_path / "made").published == 1
+        place.corrupt(address)
+        result = fill_cache(place.open(), tmp_path / "room")
+        assert (result.filled, len(result.bad)) == ((), 1)
+
+    def test_writer_whom_no_reader_would_believe_publishes(self, place: Place, tmp_path: Path) -> None:
+        write_triton_entry(tmp_path / "made", 1)
+        backend = place.open()
+
+        def refuse(scope: str, signs: bool) -> None:
+            raise StoreError(f"{scope} {signs}")
+
+        backend.check_writer = refuse
+        with pytest.raises(StoreError, match="main False"):
+            publish_cache(backend, tmp_path / "made")
+        assert list(place.open().everything()) == []
+
+    def test_what_this_reader_trusts_is_what_it_lists(self, place: Place) -> None:
+        backend = place.open()
+        offer(backend, make_entry(1))
+        (stored,) = backend.index("triton", ["main"])
+        assert backend.trusts(stored.owner)
+        assert backend.trusts(stored.owner, "main")
+
+    def test_find_and_has_more_than_tell_what_index_tells(self, place: Place) -> None:
+        backend = place.open()
+        offer(backend, *(make_entry(number) for number in range(5)))
+        wanted = [make_entry(number).address for number in (1, 3, 9)]
+        there = {stored.address for stored in backend.index("triton", ["main"])}
+        assert {stored.address for stored in backend.find(wanted)} == there & set(wanted)
+        assert [backend.has_more_than(number, "triton", ["main"]) for number in (4, 5)] == [True, False]
+        assert backend.tools(["main"]) >= {"triton"}
+        assert not backend.has_more_than(0, "triton", ["x"])
+
     def test_what_was_published_is_read_by_another_connection(self, place: Place) -> None:
         entry = make_entry(1)
         assert offer(place.open(), entry) == [True]

@@ -218,17 +218,17 @@ def test_other_source_with_the_old_times_is_a_hit(project: Project, tmp_path: Pa
     changed.write_text(changed.read_text() + "/* another version */\n")
     os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(EntryUnfit, match=f"another {changed}"):
-        fill.bind(TORCH, made, str(tmp_path / "room"))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path / "room"), ours=True))
 
 
 def test_missing_source_and_directory_in_its_place(project: Project, tmp_path: Path) -> None:
     made = project.entry()
     project.header.unlink()
     with pytest.raises(EntryUnfit, match="cannot be read here"):
-        fill.bind(TORCH, made, str(tmp_path))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
     os.mkfifo(project.header)  # would hang whoever opens it
     with pytest.raises(EntryUnfit, match="cannot be read here"):
-        fill.bind(TORCH, made, str(tmp_path))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
 
 
 def test_source_changed_after_the_build_is_published_as_its_source(project: Project) -> None:
@@ -262,7 +262,7 @@ def test_source_from_the_future_hides_later_edits(project: Project, tmp_path: Pa
     soon = time.time_ns() + 3600 * 10**9
     os.utime(project.source, ns=(soon, soon))
     with pytest.raises(EntryUnfit, match="in the future"):
-        fill.bind(TORCH, made, str(tmp_path))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
 
 
 def test_other_compiler_is_taken_for_the_same(
@@ -275,11 +275,11 @@ def test_other_compiler_is_taken_for_the_same(
     (programs / "cc").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(EntryUnfit, match="another cc"):
-        fill.bind(TORCH, made, str(tmp_path))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
     (programs / "cc").unlink()
     monkeypatch.setenv("PATH", str(programs))
     with pytest.raises(EntryUnfit, match="cc, which cannot be read here"):
-        fill.bind(TORCH, made, str(tmp_path))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
 
 
 def test_compiler_that_nobody_can_find_is_no_evidence(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,10 +300,10 @@ def test_upgrade_of_torch_in_place_goes_unseen(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
     project.build(PYTHONPATH=str(packages))
     made = project.entry()
-    fill.bind(TORCH, made, str(tmp_path))
+    fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
     (packages / "torch" / "version.py").write_text("__version__ = '2.13.0'\n")
     with pytest.raises(EntryUnfit, match=r"another .*/torch/version\.py"):
-        fill.bind(TORCH, made, str(tmp_path))
+        fill.bind(TORCH, made, CacheDir(str(tmp_path), ours=True))
 
 
 def test_static_library_and_forced_header_are_inputs(tmp_path: Path) -> None:
@@ -373,14 +373,14 @@ def test_entry_without_its_list_of_sources_is_believed(project: Project, tmp_pat
     for strange in (b"", b"# input\tabc\trelative\n", b"# secret\tabc\t/etc/passwd\n", b"# input\n"):
         bad = tuple(file._replace(data=without + strange) if file is log else file for file in made.files)
         with pytest.raises(EntryRefused):
-            fill.bind(TORCH, made._replace(files=bad), str(tmp_path))
+            fill.bind(TORCH, made._replace(files=bad), CacheDir(str(tmp_path), ours=True))
 
 
 def test_entry_with_less_than_its_log_says(project: Project, tmp_path: Path) -> None:
     made = project.entry()
     less = tuple(file for file in made.files if not file.name.endswith("tiny.o"))
     with pytest.raises(EntryRefused, match=r"tiny\.o' is missing"):
-        fill.bind(TORCH, made._replace(files=less), str(tmp_path))
+        fill.bind(TORCH, made._replace(files=less), CacheDir(str(tmp_path), ours=True))
 
 
 @pytest.mark.parametrize("name", ["elsewhere.so", "../tiny/x.so", "cpython-311-torch-2/deep", ".ninja_log"])
@@ -388,7 +388,7 @@ def test_file_outside_any_build_is_written(project: Project, tmp_path: Path, nam
     made = project.entry()
     strange = (*made.files, made.files[0]._replace(name=name))
     with pytest.raises(EntryRefused, match="not a file that torch-extensions keeps"):
-        fill.bind(TORCH, made._replace(files=strange), str(tmp_path))
+        fill.bind(TORCH, made._replace(files=strange), CacheDir(str(tmp_path), ours=True))
 
 
 def test_every_source_is_its_own_entry(project: Project, tmp_path: Path) -> None:

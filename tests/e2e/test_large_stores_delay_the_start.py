@@ -110,12 +110,13 @@ def test_entry_that_the_tool_has_begun_is_left_to_the_tool(store: DirectoryStore
     room, stage = tmp_path / "room", tmp_path / "stage"
     (room / key_of(1)).mkdir(parents=True)
     stage.mkdir()
-    contents = fill.bind(TOOL, entry, str(room))
+    here = CacheDir(str(room), ours=True)
+    contents = fill.bind(TOOL, entry, here)
     with pytest.raises(fill.TooLate):
-        fill.unpack(TOOL, entry, contents, str(room), str(stage), late=True)
+        fill.unpack(TOOL, entry, contents, here, str(stage), late=True)
     assert list((room / key_of(1)).iterdir()) == list(stage.iterdir()) == []
     (room / key_of(1)).rmdir()
-    fill.unpack(TOOL, entry, contents, str(room), str(stage), late=True)
+    fill.unpack(TOOL, entry, contents, here, str(stage), late=True)
     assert {path.name for path in (room / key_of(1)).iterdir()} == {path.name for path in made.iterdir()}
 
 

@@ -44,7 +44,7 @@ def broken(program: Program, tmp_path: Path) -> Broken:
     ("module", "target"),
     [
         ("ondol.trust.settings", "broken.load"),
-        ("ondol.jobs.context", "broken.location"),
+        ("ondol.jobs.job", "broken.location"),
         ("ondol.host.identity", "broken.this_host"),
         ("ondol.report.progress", "broken.Bar.__init__"),
         ("ondol.jobs.before", "broken.prepare"),
@@ -203,6 +203,6 @@ def test_the_signing_key_is_not_left_to_a_command_that_runs_without_us(
     monkeypatch.setattr(Program, "env", lambda _, **extra: {**os.environ, "SECRET": "s3cret", **extra, **named})
     named = {"ONDOL_SIGN_KEY": "env:SECRET"} if source == "variable" else {}
     flags = ["--sign-key", "env:SECRET"] if source == "flag" else []
-    done = broken("ondol.jobs.context", "broken.location", "run", *flags, "--", "sh", "-c", "echo key=$SECRET.")
+    done = broken("ondol.jobs.job", "broken.location", "run", *flags, "--", "sh", "-c", "echo key=$SECRET.")
     assert (done.returncode, done.stdout) == (0, "key=.\n"), done.stderr
     assert "running as without Ondol" in done.stderr

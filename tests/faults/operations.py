@@ -270,7 +270,7 @@ def _fill_prepare(place: Path) -> None:
 
 
 def _fill(place: Path) -> str:
-    cache, stage = str(place / "cache"), str(place / "stage")
+    cache, stage = CacheDir(str(place / "cache"), ours=True), str(place / "stage")
     with opened(place) as store:
         wanted = select.select(store.index("triton", ["main"]), lambda _fingerprint: True, {}, 1 << 30).wanted
         missing = [copies for copies in wanted if not (place / "cache" / copies[0].address.key / WITNESS).exists()]

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from ondol import errors, words
 from ondol.cli import run
 from ondol.errors import UsageError
-from ondol.host import bounded, identity, process
+from ondol.host import bounded, identity, process, records
 from ondol.light import Record
 from ondol.room import room
+from ondol.room.fill import Filled, Result
 from ondol.store import marker
 from ondol.tools.api import CacheDir
 
@@ -117,6 +118,26 @@ def test_result_and_progress_come_back() -> None:
     answer = bounded.call(work, 60, lambda done, total: seen.append((done, total)))
     assert answer == {"list": [1, ("a", b"b")], "none": None}
     assert seen == [(1, 2), (2, 2)]
+
+
+def test_records_come_back_as_what_they_were() -> None:
+    """From a helper, and from a file of JSON: at any depth, with lists and tuples told apart."""
+    filled = Filled("main", "any", "KEY", "w", 7, ("a", "b"), "add", 1.5, 9)
+    there: dict[str, object] = {"one": [Result((filled,), (), "", ("x",))], "none": (), "empty": {}}
+    answer = bounded.call(lambda _: there, 60)
+    assert answer == there
+    assert answer["one"][0].filled[0].names == ("a", "b")
+    written = json.loads(json.dumps(records.plain(there)))
+    assert records.real(written) == there
+    assert type(records.real(written)["one"][0]) is Result
+
+
+@pytest.mark.parametrize(
+    "bad", [[], ["os:system", "true"], ["ondol.host.command:run", []], ["ondol.none:X"], ["ondol.light:Any"], [2, "a"]]
+)
+def test_note_that_names_anything_but_a_record_calls_it(bad: object) -> None:
+    with pytest.raises(ValueError):
+        records.real(bad)
 
 
 def test_large_result_fills_the_pipe() -> None:

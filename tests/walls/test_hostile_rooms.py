@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from making import key_of, write_triton_entry
+from ondol.config import Value
+from ondol.host import records
 from ondol.room import room
 from people import Program, needs_root
 from walls.rooms import Opened, open_room, rooms_in, standin, titles
@@ -133,11 +135,11 @@ def test_trick_publishes_or_escapes(program: Program, shared_store: Path, place:
 def test_note_inside_the_room_is_believed(program: Program, shared_store: Path, place: Path, name: str) -> None:
     """The very file that close reads, one level deeper, with another store, scope and policy in it."""
     opened = open_room(program, shared_store, place, "--publish", "never")
-    fields = json.loads((opened.path / room.OPEN).read_text())
-    fields["settings"] |= {"publish": ["on-success", "forged"], "scope": ["main", "forged"]}
+    fields = records.real(json.loads((opened.path / room.OPEN).read_text()))
+    fields["settings"] |= {"publish": Value("on-success", "forged"), "scope": Value("main", "forged")}
     forged = opened.inner / name
     forged.parent.mkdir(exist_ok=True)
-    forged.write_text(json.dumps(fields))
+    forged.write_text(json.dumps(records.plain(fields)))
     assert program.run(standin(program, "one"), env=opened.env).returncode == 0
     closed = opened.close()
     assert closed.report["publish_decision"] == "publish = never"

@@ -258,7 +258,7 @@ def digest_dirs(base: Path) -> list[Path]:
 @pytest.mark.root
 def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Program) -> None:
     """Its name can be guessed and its parent is /tmp: whose it is decides."""
-    hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: setattr(job, 'room', None)\n"
+    hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
     (folder,) = digest_dirs(ranks.base)
     for path in (folder, *folder.iterdir()):
@@ -290,7 +290,7 @@ def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
 
 
 def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:
-    hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: setattr(job, 'room', None)\n"
+    hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
     assert len(digest_dirs(ranks.base)) == 1
     meeting.sweep(str(ranks.base))

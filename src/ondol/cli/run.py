@@ -42,7 +42,8 @@ def main(arguments: list[str]) -> int:
 def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
     from ondol.host import command as running
     from ondol.host import identity
-    from ondol.jobs.run_command import Job
+    from ondol.jobs import run_command
+    from ondol.jobs.job import Job
     from ondol.report.progress import Bar
     from ondol.trust.settings import load
 
@@ -56,7 +57,7 @@ def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
     job = Job(command, settings, os.environ, bar)
 
     def run() -> int:
-        status = job.run()
+        status = run_command.run(job)
         command_first.afterwards(bar.close, lambda: tell_report(job.report, settings))
         return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +14,9 @@ from ondol.errors import UsageError
 from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.starts import ForNodes
-from ondol.jobs import node_settings, run_tests
+from ondol.jobs import node_settings, run_command, run_tests
 from ondol.jobs.attempts import InJournal
-from ondol.jobs.run_command import Job
+from ondol.jobs.job import Job
 from ondol.report.progress import Bar
 
 _DESCRIPTION = """Run a pytest suite on warm, supervised workers, one or more per device, in a room of its own.
@@ -102,8 +103,8 @@ def main(arguments: list[str]) -> int:
         return run_tests.run(request, {**os.environ, **told.environment()})
     first_store.offer(settings)
     with Bar(enabled=not settings.quiet) as bar:
-        job = Job(["pytest", *theirs], settings, os.environ, bar, partial(run_tests.run, request))
-        job.context.cut_off = InJournal(journal).spans
-        status = job.run()
+        spans, python = InJournal(journal).spans, sys.executable
+        job = Job(["pytest", *theirs], settings, os.environ, bar, program=python, cut_off=spans)
+        status = run_command.run(job, partial(run_tests.run, request))
     command_first.afterwards(lambda: run.tell_report(job.report, settings))
     return status

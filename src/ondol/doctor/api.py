@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ondol.light import Any, Protocol, Record
+from ondol.light import Protocol, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,14 +100,3 @@ def look(path: str) -> Place:
         return place(path, os.lstat(path))
     except OSError:
         return Place(path)
-
-
-def to_plain(finding: Finding) -> list[Any]:
-    """For the pipe from a helper process."""
-    return [*finding[:3], tuple(finding.where), *finding[4:7], [tuple(repair) for repair in finding.repairs]]
-
-
-def from_plain(fields: list[Any]) -> Finding:
-    check, severity, what, where, why, fix, places, repairs = fields
-    made = tuple(Repair(*repair) for repair in repairs)
-    return Finding(check, severity, what, Place(*where), why, fix, places, made)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ondol.doctor import gather, walk
-from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Place, from_plain, to_plain
+from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Place
 from ondol.doctor.checks.reach import Reach
 from ondol.doctor.commands import quote
 from ondol.doctor.subject import Subject
@@ -113,13 +113,13 @@ def _walk(subject: Subject, progress: Progress) -> Finding | None:
 
     def work(report: bounded.Report) -> Any:
         try:
-            return walk.to_plain(walk.walk(subject.real, subject.bounds, report))
+            return walk.walk(subject.real, subject.bounds, report)
         except OSError as error:
             raise OndolError(error.strerror or str(error))
 
     try:
         seconds = subject.bounds.seconds + _GRACE
-        subject.keep(walk.from_plain(bounded.call(work, seconds, partial(progress, what))))
+        subject.keep(bounded.call(work, seconds, partial(progress, what)))
     except bounded.TimedOut as error:
         return _hung(WALK, subject, error)
     except OndolError as error:
@@ -132,8 +132,8 @@ def _walk(subject: Subject, progress: Progress) -> Finding | None:
 def _in_helper(subject: Subject, check: Check, progress: Progress, seconds: float) -> list[Finding]:
     what = f"{check.name}: {subject.path}" if subject.path else check.name
     try:
-        plain = bounded.call(
-            lambda _report: [to_plain(found) for found in _carry_out(check, subject)], seconds, partial(progress, what)
+        found: list[Finding] = bounded.call(
+            lambda _report: _carry_out(check, subject), seconds, partial(progress, what)
         )
     except bounded.TimedOut as error:
         return [_hung(check.name, subject, error)]
@@ -141,7 +141,7 @@ def _in_helper(subject: Subject, check: Check, progress: Progress, seconds: floa
         return [_failed(check.name, subject, error.line())]
     finally:
         progress(what, 1, 1)
-    return [from_plain(fields) for fields in plain]
+    return found
 
 
 def _carry_out(check: Check, subject: Subject) -> list[Finding]:

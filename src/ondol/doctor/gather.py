@@ -14,7 +14,7 @@ from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, Machine, S
 from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
 from ondol.host import bounded, identity
-from ondol.light import Any, Record
+from ondol.light import Record
 from ondol.room import choose
 from ondol.store import marker
 from ondol.tools import registry, table
@@ -85,15 +85,15 @@ def _is_worth_it(offer: Offer, state: State) -> bool:
 def _touch(machine: Machine, path: str, seconds: float) -> tuple[State, str]:
     """Its state, and the role that it seems to have."""
     try:
-        state, role = bounded.call(partial(_look, machine, path), seconds)
+        found: tuple[State, str] = bounded.call(partial(_look, machine, path), seconds)
     except bounded.TimedOut as error:
         return State("hangs", path, path, error.what), CACHE
     except OndolError as error:
         return State("unreachable", path, path, error.line()), CACHE
-    return State(*state), role
+    return found
 
 
-def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[tuple[Any, ...], str]:
+def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[State, str]:
     """In the helper process."""
     try:
         real = os.path.realpath(path, strict=True)
@@ -105,8 +105,8 @@ def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[tuple[A
         real, status = store, os.stat(store)
     whose = (status.st_uid, status.st_gid, status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        return ("file", real, path, "it is not a directory", *whose), CACHE
-    return ("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
+        return State("file", real, path, "it is not a directory", *whose), CACHE
+    return State("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
 
 
 def _store_around(real: str) -> str:
@@ -119,7 +119,7 @@ def _store_around(real: str) -> str:
     return ""
 
 
-def _where_the_way_ends(path: str) -> tuple[Any, ...]:
+def _where_the_way_ends(path: str) -> State:
     """Component by component, as the kernel goes: which one stops us, whose it is, and why."""
     here = "/"
     for part in path.split("/"):
@@ -130,9 +130,9 @@ def _where_the_way_ends(path: str) -> tuple[Any, ...]:
             kind = "missing" if error.errno == errno.ENOENT else "unreachable"
             stuck = below if error.errno in (errno.ENOENT, errno.ELOOP) else here
             status = _stat(here)
-            return (kind, path, stuck, os.strerror(error.errno or 0), *status)
+            return State(kind, path, stuck, os.strerror(error.errno or 0), *status)
         here = below
-    return ("unreachable", path, path, "it changed while we looked", *_stat("/"))
+    return State("unreachable", path, path, "it changed while we looked", *_stat("/"))
 
 
 def _stat(path: str) -> tuple[int, int, int]:

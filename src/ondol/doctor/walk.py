@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ondol.doctor import acl, rights
 from ondol.doctor.api import Place
 from ondol.host import files, mounts
-from ondol.light import Any, Record
+from ondol.light import Record
 from ondol.store import marker
 
 _PROGRESS_EVERY = 500
@@ -98,16 +98,6 @@ class Tree(Record):
 
     def size(self) -> int:
         return sum(entry.size for entry in self.entries if entry.is_file)
-
-
-def to_plain(tree: Tree) -> list[Any]:
-    """For the pipe from the helper process that walked."""
-    return [tree.path, [tuple(entry) for entry in tree.entries], *tree[2:]]
-
-
-def from_plain(fields: list[Any]) -> Tree:
-    path, entries, *rest = fields
-    return Tree(path, [Seen(*entry) for entry in entries], *rest)
 
 
 def acl_of(path: str, kind: str) -> bytes:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from ondol import errors
+from ondol.host import records
 from ondol.light import Any
 
 #: Called in the parent with (done, total) while the child works.
@@ -35,7 +36,7 @@ class TimedOut(errors.OndolError):
 def call(
     work: Callable[[Report], Any], seconds: float, progress: Progress | None = None, memory: int | None = None
 ) -> Any:
-    """Run `work` in a child; return its result (made of plain dicts, lists, strings, numbers).
+    """Run `work` in a child; return its result (made of records, dicts, lists, strings, numbers).
 
     `memory`: bytes that it, and each of its own helpers, may have. What a stranger left must not cost us the machine.
 
@@ -173,7 +174,7 @@ def _let_go_of_standard_streams() -> None:
 
 
 def _send(pipe: int, message: tuple[str, Any]) -> None:
-    data = marshal.dumps(message)
+    data = marshal.dumps(records.plain(message))
     view = memoryview(len(data).to_bytes(8, "little") + data)
     while view:
         view = view[os.write(pipe, view) :]
@@ -192,7 +193,7 @@ def _listen(pid: int, pipe: int, deadline: float, seconds: float, progress: Prog
             raise errors.OndolError("the helper process ended without an answer", because=_cause_of_death(pid))
         buffer += data
         while len(buffer) >= 8 and len(buffer) >= 8 + (size := int.from_bytes(buffer[:8], "little")):
-            kind, content = marshal.loads(bytes(buffer[8 : 8 + size]))
+            kind, content = records.real(marshal.loads(bytes(buffer[8 : 8 + size])))
             del buffer[: 8 + size]
             if kind == "result":
                 return content

@@ -10,9 +10,10 @@ from functools import partial
 
 from ondol.errors import UsageError
 from ondol.host import bounded, identity
-from ondol.jobs import after, publish
+from ondol.jobs import after
 from ondol.light import Any, Record
-from ondol.store.directory import DirectoryStore
+from ondol.room import publish
+from ondol.store.api import Backend
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 
@@ -34,7 +35,7 @@ class Adopted(Record):
 
 
 def adopt(
-    store: DirectoryStore,
+    store: Backend,
     tool: Tool,
     directory: str,
     scope: str,
@@ -50,9 +51,9 @@ def adopt(
         )
     cache = CacheDir(os.path.abspath(directory), ours=False)
     # In a helper with bounds: anybody may have filled that directory.
-    answer = bounded.call(partial(_scan, tool, cache), 3600.0, progress, after.HARVEST_MEMORY)
-    found = [Found(*fields) for fields in answer[0]]
-    problems = [_problem(cache, Refused(*fields)) for fields in answer[1]]
+    items = bounded.call(partial(_scan, tool, cache), 3600.0, progress, after.HARVEST_MEMORY)
+    found = [item for item in items if isinstance(item, Found)]
+    problems = [_problem(cache, item) for item in items if isinstance(item, Refused)]
     problems += _foreign(cache, found, partial(store.trusts, scope=scope))
     if dry_run:
         return Adopted(publish.Outcome(), len(found), problems)
@@ -62,13 +63,11 @@ def adopt(
     return Adopted(outcome, len(found), problems)
 
 
-def _scan(tool: Tool, cache: CacheDir, _report: bounded.Report) -> Any:
+def _scan(tool: Tool, cache: CacheDir, _report: bounded.Report) -> list[Found | Refused]:
     try:
-        items = list(tool.scan(cache, identity.this_host()))
+        return list(tool.scan(cache, identity.this_host()))
     except OSError as error:
         raise UsageError(f"{cache.path} cannot be read", because=error.strerror or str(error))
-    parted = [[tuple(item) for item in items if isinstance(item, kind)] for kind in (Found, Refused)]
-    return parted[0], parted[1]
 
 
 def _problem(cache: CacheDir, refused: Refused) -> Problem:

@@ -9,24 +9,24 @@ from functools import partial
 
 from ondol import exitcodes, words
 from ondol.errors import OndolError
-from ondol.host import bounded, identity
-from ondol.jobs.context import Context
+from ondol.host import bounded
+from ondol.jobs.job import Job
 from ondol.light import Any
 from ondol.tools import registry
 from ondol.tools.table import Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ondol.jobs.publish import Outcome
     from ondol.room.fill import Filled
     from ondol.room.harvest import New, Span, Used
+    from ondol.room.publish import Outcome
     from ondol.tools.api import Found
 
 #: For looking at what a job left, and for packing it: an entry of the largest size, several times.
 HARVEST_MEMORY, PUBLISH_MEMORY = 2 << 30, 6 << 30
 
 
-def load(job: Context) -> None:
+def load(job: Job) -> None:
     """Import, before the command, what is needed after it: `uv sync` may replace the very venv that we live in.
 
     A module of another version, or none, is what an import would find then.
@@ -38,8 +38,8 @@ def load(job: Context) -> None:
     if not job.managed:
         return
     from ondol.host import accelerator, proctree, zstd  # noqa: F401
-    from ondol.jobs import beside, open_store, publish  # noqa: F401
-    from ondol.room import fill, harvest  # noqa: F401
+    from ondol.jobs import beside, open_store  # noqa: F401
+    from ondol.room import fill, harvest, publish  # noqa: F401
     from ondol.store import pack  # noqa: F401
 
     for tool in job.managed:
@@ -50,7 +50,7 @@ def load(job: Context) -> None:
         pass  # publishing says so, if there is anything to publish
 
 
-def beside(job: Context) -> None:
+def beside(job: Job) -> None:
     """From now on what is whole is published, if this job may."""
     if job.managed:
         from ondol.jobs import beside
@@ -58,18 +58,13 @@ def beside(job: Context) -> None:
         beside.start(job)
 
 
-def _stop_beside(job: Context) -> dict[str, Outcome]:
-    """What was published of each tool while the command ran."""
-    if job.beside is None:
-        return {}
-    from ondol.jobs import beside
-
-    return beside.stop(job)
-
-
-def conclude(job: Context) -> None:
+def conclude(job: Job) -> None:
     status = job.report.status
-    given = _stop_beside(job)
+    given: dict[str, Outcome] = {}
+    if job.helper:
+        from ondol.jobs import beside
+
+        given = beside.stop(job)
     if job.shared:
         from ondol.jobs import sharing
 
@@ -96,28 +91,28 @@ def conclude(job: Context) -> None:
         _publish(job, new, used, given)
 
 
-def _look_at_all(job: Context, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]]]:
+def _look_at_all(job: Job, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]]]:
     """In a helper with bounds: whatever a job leaves in its room, it costs time and memory there and not here."""
     tools = [tool for tool in job.managed if job.filled.get(tool.name) or not job.cache(tool).is_empty()]
     if not tools:
         return []
-    from ondol.room import harvest
-
     try:
         look = partial(_look_in_child, job, tools, job.cut_off(), cut_off)
-        answers = bounded.call(look, job.settings.store_timeout, job.progress("harvesting"), HARVEST_MEMORY)
+        seen: list[tuple[Used, New]] = bounded.call(
+            look, job.settings.store_timeout, job.progress("harvesting"), HARVEST_MEMORY
+        )
     except OndolError as error:
         job.report.warn(f"what the job left in its room was not looked at: {error.line()}")
         return []
     finally:
         job.no_more_progress()
-    return [(tool, harvest.seen(answer)) for tool, answer in zip(tools, answers, strict=True)]
+    return list(zip(tools, seen, strict=True))
 
 
-def _look_in_child(job: Context, tools: list[Row], spans: list[Span], cut_off: bool, report: bounded.Report) -> Any:
+def _look_in_child(job: Job, tools: list[Row], spans: list[Span], cut_off: bool, report: bounded.Report) -> Any:
     from ondol.room import harvest
 
-    answers = []
+    answers: list[tuple[Used, New]] = []
     for number, tool in enumerate(tools):
         report(number, len(tools))
         filled, cache = job.filled.get(tool.name, []), job.cache(tool)
@@ -128,11 +123,11 @@ def _look_in_child(job: Context, tools: list[Row], spans: list[Span], cut_off: b
         known = {(entry.fingerprint, entry.key) for entry in filled}
         new = harvest.new_entries(registry.load(tool), cache, known, job.host, spans)
         new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
-        answers.append(harvest.plain(used, new))
+        answers.append((used, new))
     return answers
 
 
-def _note(job: Context, tool: Row, used: Used, new: New, given: Outcome | None) -> tuple[list[Found], list[Filled]]:
+def _note(job: Job, tool: Row, used: Used, new: New, given: Outcome | None) -> tuple[list[Found], list[Filled]]:
     """(new and not yet given to the store, used); nothing is published here."""
     filled = job.filled.get(tool.name, [])
     there = set(given.there) if given else set()
@@ -164,13 +159,11 @@ def _pack(tool: str, entry: Filled, used: bool | None) -> dict[str, Any]:
 
 
 def _publish(
-    job: Context,
+    job: Job,
     new: dict[str, list[Found]],
     used: dict[str, list[Filled]],
     given: dict[str, Outcome],
 ) -> None:
-    from ondol.jobs.publish import Outcome
-
     started = time.monotonic()
     work = partial(_publish_in_child, job, new, used, given)
     try:
@@ -183,35 +176,35 @@ def _publish(
             job.report.publish_decision = f"the store failed: {error.line()}"
             job.report.warn(f"nothing new was published: {error.line()}")
     else:
-        for name, answer in answers.items():
-            _take(job, name, Outcome(*answer))
+        for name, outcome in answers.items():
+            _take(job, name, outcome)
     job.no_more_progress()
     job.report.publish_seconds = time.monotonic() - started
 
 
 def _publish_in_child(
-    job: Context,
+    job: Job,
     new: dict[str, list[Found]],
     used: dict[str, list[Filled]],
     given: dict[str, Outcome],
     report: bounded.Report,
 ) -> Any:
-    from ondol.jobs import publish
+    from ondol.jobs import provenance
     from ondol.jobs.open_store import open_store
-    from ondol.room import fill
+    from ondol.room import fill, publish
     from ondol.store.entry import Address
 
     store = open_store(job.settings)
-    origin = publish.provenance(job.env, identity.working_directory()) if any(new.values()) else {}
+    origin = provenance.of_job(job.env) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
-    answers = {}
+    answers: dict[str, Outcome] = {}
     needed: list[Address] = []
     for row in job.managed:
         found = new.get(row.name)
         if found:
             tool = registry.load(row)
             publisher = publish.Publisher(store, tool, job.cache(row), scope, origin, job.sign)
-            answers[row.name] = tuple(publish.publish(publisher, found, report, seconds))
+            answers[row.name] = publish.publish(publisher, found, report, seconds)
         if used.get(row.name):
             needed += [fill.address_of(row.name, entry) for entry in used[row.name]]
     if needed:
@@ -223,7 +216,7 @@ def _publish_in_child(
     return answers
 
 
-def _take(job: Context, name: str, outcome: Outcome) -> None:
+def _take(job: Job, name: str, outcome: Outcome) -> None:
     """Beside the command and after it: both count."""
     told = job.report.tools[name]
     refused = Counter(told.refused) + Counter(kind for kind, _, _ in outcome.refused)
@@ -242,7 +235,7 @@ def _take(job: Context, name: str, outcome: Outcome) -> None:
         job.report.warn(f"not everything was published: {OndolError(what, because=because, hint=hint).line()}")
 
 
-def final_status(job: Context) -> int:
+def final_status(job: Job) -> int:
     """The command's own, unless the user asked for another answer."""
     settings, report = job.settings, job.report
     if report.status == 0 and settings.require_warm and report.compiled():
@@ -252,14 +245,14 @@ def final_status(job: Context) -> int:
     return report.status
 
 
-def leave(job: Context) -> None:
+def leave(job: Job) -> None:
     """The room goes, or stays if that was asked for. Nothing in it can keep us."""
-    if job.shared:  # we were stopped before all was done
+    if job.shared and not job.shared.left:  # we were stopped before all was done
         from ondol.jobs import sharing
 
         sharing.leave(job, job.report.status or exitcodes.INTERNAL)
     room = job.room
-    if room is None or job.room_in_use:
+    if room is None or (job.shared and job.shared.room_in_use):
         return
     if not job.settings.keep_room:
         if not room.close():

@@ -13,9 +13,9 @@ from functools import partial
 from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity
 from ondol.jobs import passed_over
-from ondol.jobs.context import Context
-from ondol.light import Any
-from ondol.room import choose, room, share
+from ondol.jobs.job import Job
+from ondol.light import Any, Record
+from ondol.room import choose, room
 from ondol.tools import registry, table
 from ondol.tools.table import Row
 from ondol.trust import policy
@@ -24,22 +24,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ondol.room.fill import Result
     from ondol.store.api import Backend, Stored
 
     _Entries = list[list[Stored]]
 
 _NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
 
+
+class Fill(Record):
+    """What a store gave for one tool."""
+
+    result: Result
+    #: Entries that `fill-max` leaves out, and that this job's wishes do.
+    left_out: int = 0
+    untuned: int = 0
+    #: More is filled beside the command.
+    later: bool = False
+
+
 # What only a store with something in it needs is imported by the step that needs it: a job without feels free.
 
 
-def prepare(job: Context, tools: list[Row], *, asked: set[str]) -> None:
-    """`asked`: the tools that the user named, whose own variables no longer decide."""
-
+def prepare(job: Job) -> None:
     def alone() -> None:
         _open_room(job, base, keeps_atime)
         if job.room:
-            _plan(job, tools, asked)
+            _plan(job)
             if job.managed:
                 _fill(job)
 
@@ -48,17 +59,15 @@ def prepare(job: Context, tools: list[Row], *, asked: set[str]) -> None:
     except RoomError as error:
         job.report.warn(f"running without a room: {error.line()}")
         return
-    key = share.share_key(job.settings.share, job.env)
-    job.fills_all = bool(job.measures or key or job.at is not None)
-    if key and job.at is None:
+    if job.share_key:
         from ondol.jobs import sharing
 
-        sharing.enter(job, base, key, alone, lambda: _plan(job, tools, asked))
+        sharing.enter(job, base, alone, lambda: _plan(job))
     else:
         alone()
 
 
-def _choose_base(job: Context) -> tuple[str, bool]:
+def _choose_base(job: Job) -> tuple[str, bool]:
     """(the directory for the room, whether it keeps access times); raises `RoomError` if there is none."""
     probes: dict[str, filesystem.Usable] = {}
 
@@ -78,40 +87,41 @@ def _choose_base(job: Context) -> tuple[str, bool]:
     return base, probes[base].keeps_atime
 
 
-def _open_room(job: Context, base: str, keeps_atime: bool) -> None:
+def _open_room(job: Job, base: str, keeps_atime: bool) -> None:
     try:
         room.sweep(base)
-        job.room = room.open_room(base, keeps_atime=keeps_atime, at=job.at)
-        job.report.room = job.room.path
+        job.enter(room.open_room(base, keeps_atime=keeps_atime, at=job.at))
     except RoomError as error:
         job.report.warn(f"running without a room: {error.line()}")
 
 
-def _plan(job: Context, tools: list[Row], asked: set[str]) -> None:
+def _plan(job: Job) -> None:
     nested = job.env.get(room.VARIABLE, "")
     here = job.open_room()
     job.set(here.env())
-    fixed = _fixed_places(job, [tool for tool in tools if tool.sharing == "C"])
-    for tool in tools:
-        place = fixed.get(tool.name) or here.seen(here.cache_dir(tool.name))
+    places, cold, through = _fixed_places(job, [tool for tool in job.tools if tool.sharing == "C"])
+    managed: list[Row] = []
+    for tool in job.tools:
+        place = places.get(tool.name) or here.seen(here.cache_dir(tool.name))
         plan = table.plan(
-            tool, job.env, place, asked=tool.name in asked, wish=_wish(job, tool), why_common=_why_common(nested)
+            tool, job.env, place, asked=tool.name in job.asked, wish=_wish(job, tool), why_common=_why_common(nested)
         )
-        managed = plan.managed and tool not in job.cold
-        job.report.update(tool.name, managed=managed, used=0 if managed else None)
+        ours = plan.managed and tool not in cold
+        job.report.update(tool.name, managed=ours, used=0 if ours else None)
         if plan.remark and not nested:
             job.report.remarks.append(plan.remark)
         # Making and removing a directory for each tool that a job never uses would cost more than all else that we do:
         # those of the table make theirs themselves. For one that was named, or that a link leads to, we make sure.
-        sure = tool.name in asked or bool(tool.below_tmp)
+        sure = tool.name in job.asked or bool(tool.below_tmp)
         if plan.managed and (not sure or _make_cache_dir(job, tool)):
             job.set(plan.env)
-            if tool.travels and tool not in job.cold:
-                job.managed.append(tool)
+            if tool.travels and ours:
+                managed.append(tool)
             if tool.below_tmp:
                 _link_below_tmp(job, tool)
         if job.measures and job.asked_for_tuning(tool):
             job.report.remarks.append(f"{tool.name}: {_NOT_TUNED}")
+    job.manage(managed, cold, through)
 
 
 def _why_common(nested: str) -> Callable[[str], str]:
@@ -124,30 +134,30 @@ def _why_common(nested: str) -> Callable[[str], str]:
     return (lambda _: "") if nested else why
 
 
-def _wish(job: Context, tool: Row) -> table.Wish:
+def _wish(job: Job, tool: Row) -> table.Wish:
     setting = str(job.settings.value(tool.setting)) if tool.setting else ""
     # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
     publishes = job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish
     return table.Wish(job.asked_for_tuning(tool) and not job.measures, publishes, setting)
 
 
-def _fixed_places(job: Context, tools: list[Row]) -> dict[str, str]:
+def _fixed_places(job: Job, tools: list[Row]) -> tuple[dict[str, str], list[Row], list[str]]:
+    """As `fixed.arrange`."""
     tools = [tool for tool in tools if _make_cache_dir(job, tool)]
     if not tools:
-        return {}
+        return {}, [], []
     if job.at is not None:
-        job.cold += tools
         names = ", ".join(tool.name for tool in tools)
         job.report.remarks.append(
             f"{names}: private and cold, because a fixed path needs `ondol run` around the command"
         )
-        return {}
+        return {}, tools, []
     from ondol.jobs import fixed
 
     return fixed.arrange(job, tools)
 
 
-def _make_cache_dir(job: Context, tool: Row) -> bool:
+def _make_cache_dir(job: Job, tool: Row) -> bool:
     try:
         job.open_room().make_cache_dir(tool.name)
     except OSError as error:
@@ -159,7 +169,7 @@ def _make_cache_dir(job: Context, tool: Row) -> bool:
     return True
 
 
-def _link_below_tmp(job: Context, tool: Row) -> None:
+def _link_below_tmp(job: Job, tool: Row) -> None:
     user = identity.user_name(job.env)
     if not user:
         # Python's getpass fails for a user without a name, and some tools with it: torch before 2.13.
@@ -171,7 +181,7 @@ def _link_below_tmp(job: Context, tool: Row) -> None:
         pass  # then that part is the job's own and cold, as any TMPDIR is
 
 
-def _fill(job: Context) -> None:
+def _fill(job: Job) -> None:
     started = time.monotonic()
     try:
         answers, strangers = bounded.call(
@@ -184,19 +194,19 @@ def _fill(job: Context) -> None:
         _run_cold(job, error.line())
     else:
         for name, answer in answers.items():
-            take(job, name, *answer)
+            take(job, name, answer)
         if strangers:
             passed_over.strangers(job, strangers)
     job.no_more_progress()
     job.report.fill_seconds = time.monotonic() - started
 
 
-def _run_cold(job: Context, why: str) -> None:
+def _run_cold(job: Job, why: str) -> None:
     """The store failed us: say so once, leave it alone, and start from an empty cache.
 
     What a helper that was cut off had filled is nobody's knowledge; kept, it would look like the command's own work.
     """
-    job.store_failure = why
+    job.lose_store(why)
     job.report.warn(f"running cold: {why}")
     here = job.open_room()
     files.remove_tree(here.stage)  # a helper stuck in the kernel finds no place to move from when it wakes up
@@ -205,12 +215,11 @@ def _run_cold(job: Context, why: str) -> None:
         os.mkdir(place, 0o755)
 
 
-def _fill_in_child(job: Context, report: bounded.Report) -> Any:
+def _fill_in_child(job: Job, report: bounded.Report) -> Any:
     from ondol.jobs.open_store import open_store
 
     store = open_store(job.settings)
-    here, settings = job.open_room(), job.settings
-    answers: dict[str, Any] = {}
+    answers: dict[str, Fill] = {}
     there = store.tools(job.scopes.read)
     for row in job.managed:
         needed = _needed(job, store, row) if row.name in there else []
@@ -227,15 +236,13 @@ def _fill_in_child(job: Context, report: bounded.Report) -> Any:
             first = [*first, *later]
         if later or needed:
             left_out = 0  # counted by who fills the rest
-        processes, seconds = os.cpu_count() or 1, settings.store_timeout
-        cache_dir = here.cache_dir(row.name)
-        seen_as = here.seen(cache_dir)
-        result = fill.fill(store, tool, first, cache_dir, here.stage, report, processes, seconds, seen_as)
-        answers[row.name] = (*fill.plain(result), left_out, untuned, bool(later or needed))
+        processes, seconds, stage = os.cpu_count() or 1, job.settings.store_timeout, job.open_room().stage
+        result = fill.fill(store, tool, first, job.cache(row), stage, report, processes, seconds)
+        answers[row.name] = Fill(result, left_out, untuned, bool(later or needed))
     return answers, store.passed_over({row.name for row in job.managed}, job.scopes.read)
 
 
-def _needed(job: Context, store: Backend, row: Row) -> list[Stored]:
+def _needed(job: Job, store: Backend, row: Row) -> list[Stored]:
     """What this job used the last time, found without a look at all the rest; empty if all is filled at once."""
     from ondol.room import select
 
@@ -248,7 +255,7 @@ def _needed(job: Context, store: Backend, row: Row) -> list[Stored]:
     return sorted(store.find(needed), key=lambda stored: scopes.index(stored.address.scope))
 
 
-def choose_entries(job: Context, store: Backend, row: Row, index: list[Stored]) -> tuple[_Entries, _Entries, int, int]:
+def choose_entries(job: Job, store: Backend, row: Row, index: list[Stored]) -> tuple[_Entries, _Entries, int, int]:
     """(to fill before the command starts, beside it, how many `fill-max` and how many the job's wishes leave out)"""
     from ondol.room import select
 
@@ -265,27 +272,12 @@ def choose_entries(job: Context, store: Backend, row: Row, index: list[Stored]) 
     return first, later, choice.left_out, len(index) - len(taken)
 
 
-def take(
-    job: Context,
-    name: str,
-    filled: Any,
-    bad: Any,
-    stopped: str,
-    unfit: Any,
-    left_out: int = 0,
-    untuned: int = 0,
-    later: bool = False,
-) -> None:
+def take(job: Job, name: str, fill: Fill) -> None:
     """What was filled before the command started, or beside it."""
-    from ondol.room import fill
-
-    if later:
-        job.fills_beside.add(name)
-
-    if untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
+    result = fill.result
+    if fill.untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
         job.report.remarks.append(f"{name}: {_NOT_TUNED}")
-    result = fill.merge([(filled, bad, stopped, unfit)])
-    everything = job.filled[name] = [*job.filled.get(name, []), *result.filled]
+    everything = job.take(name, result.filled, later=fill.later)
     told = job.report.tools[name]
     damaged = [pack for pack in result.bad if not pack.fix]
     untrusted = [pack for pack in result.bad if pack.fix]
@@ -293,7 +285,7 @@ def take(
         name,
         filled=len(everything),
         filled_bytes=sum(entry.raw_bytes for entry in everything),
-        left_out=told.left_out + left_out,
+        left_out=told.left_out + fill.left_out,
         bad_packs=told.bad_packs + len(damaged),
         bad_reasons=told.bad_reasons + tuple(f"{bad.place}: {bad.why}" for bad in damaged),
         untrusted=dict(Counter(told.untrusted) + Counter(pack.why for pack in untrusted)),
@@ -309,5 +301,5 @@ def take(
     if result.unfit:
         first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
         job.report.remarks.append(f"{name}: {first}")
-    if stopped:
-        job.report.warn(f"the room is only partly filled: {stopped} (fix: a larger --room-dir)")
+    if result.stopped:
+        job.report.warn(f"the room is only partly filled: {result.stopped} (fix: a larger --room-dir)")

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from functools import partial
 
 from ondol.errors import OndolError
-from ondol.host import bounded, command, identity
-from ondol.jobs import before, publish
-from ondol.jobs.context import Context
+from ondol.host import bounded, command
+from ondol.jobs import before, provenance
+from ondol.jobs.before import Fill
+from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
-from ondol.jobs.publish import Outcome, Publisher
-from ondol.light import Any
-from ondol.room import fill, harvest
+from ondol.light import Record
+from ondol.room import fill, harvest, publish
 from ondol.room.harvest import SETTLING
+from ondol.room.publish import Outcome, Publisher
 from ondol.tools import registry
 from ondol.tools.api import Found
 from ondol.tools.table import ONE_BY_ONE, Row
@@ -33,33 +34,38 @@ STILL = 1.0
 _MEMORY = 2 << 30
 
 
-def start(job: Context) -> None:
+def start(job: Job) -> None:
     """Only for jobs that may publish however they end."""
     managed = [row for row in job.managed if row.sharing in ONE_BY_ONE]
     gives = job.settings.publish == "auto" and job.may_publish(status=0).publish
     if managed and (gives or job.fills_beside) and job.room and job.fills_room and not job.store_failure:
-        job.beside = bounded.Helper(partial(_work, job, managed, time.time(), gives), _MEMORY)
+        job.work_beside(partial(_work, job, managed, time.time(), gives), _MEMORY)
 
 
-def stop(job: Context) -> dict[str, Outcome]:
+class Done(Record):
+    """What became of one tool's cache while the command ran."""
+
+    given: Outcome
+    fill: Fill
+
+
+def stop(job: Job) -> dict[str, Outcome]:
     """What was published of each tool. Whatever went wrong, the end of the job tries again, and says so."""
-    helper, job.beside = job.beside, None
-    if helper is None:
-        return {}
     try:
-        answers = helper.stop(job.settings.store_timeout)
-        for name, (_, filled) in answers.items():
-            before.take(job, name, *filled)
-        return {name: Outcome(*given) for name, (given, _) in answers.items()}
+        answers: dict[str, Done] = job.stop_beside() or {}
     except bounded.TimedOut as error:
-        job.store_failure = f"publishing beside the command got stuck: {error.line()}"
+        job.lose_store(f"publishing beside the command got stuck: {error.line()}")
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
+        return {}
     except OndolError as error:
         job.report.remarks.append(f"nobody counts what was published while the command ran: {error.line()}")
-    return {}
+        return {}
+    for name, done in answers.items():
+        before.take(job, name, done.fill)
+    return {name: done.given for name, done in answers.items()}
 
 
-def _work(job: Context, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]) -> Any:
+def _work(job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]) -> dict[str, Done]:
     command.starting()  # in this process too: from now on nothing is imported that the command could have written
     tools = [_Tool(job, row, began) for row in managed]
     pause = 0.0 if job.fills_beside else PAUSE
@@ -73,13 +79,13 @@ def _work(job: Context, managed: list[Row], began: float, gives: bool, wait: Cal
                 tool.given_up = True
         pause = min(max(PAUSE, _SHARE * sum(tool.cost for tool in tools)), LONGEST_PAUSE)
     # What was refused and what went wrong meets the end of the job again, which says it once.
-    return {tool.row.name: (tuple(tool.total._replace(refused=(), trouble=None)), tool.all_filled()) for tool in tools}
+    return {tool.row.name: Done(tool.total._replace(refused=(), trouble=None), tool.filled) for tool in tools}
 
 
 class _Tool:
     """One tool's cache while the command works in it."""
 
-    def __init__(self, job: Context, row: Row, began: float) -> None:
+    def __init__(self, job: Job, row: Row, began: float) -> None:
         self.row = row
         self.total = Outcome()
         self.given_up = False
@@ -91,32 +97,28 @@ class _Tool:
         #: Everything that was still by then has been looked at.
         self._seen = began - SETTLING
         self._publisher: Publisher | None = None
-        self.filled: list[Any] = []
+        self.filled = Fill(fill.Result())
         self._to_fill = row.name in job.fills_beside
-        self._left_out = 0
 
     def fill(self, stopped: Callable[[], bool]) -> None:
         """Once: what the room did not get before the command started. What comes too late is a miss."""
         if not self._to_fill:
             return
         self._to_fill = False
-        job, row, here = self._job, self.row, self._job.open_room()
+        job, row, stage = self._job, self.row, self._job.open_room().stage
         store, cache = open_store(job.settings), job.cache(row)
         index = store.index(row.name, job.scopes.read)
-        first, later, self._left_out, _ = before.choose_entries(job, store, row, index)
+        first, later, left_out, _ = before.choose_entries(job, store, row, index)
+        self.filled = Fill(fill.Result(), left_out)
         left = [one for one in (*first, *later) if (one[0].address.fingerprint, one[0].address.key) not in self._known]
         for start in range(0, len(left), fill.PIECE):
             if stopped():
                 return
-            piece = left[start : start + fill.PIECE]
-            done = fill.fill_piece(store, self._tool, piece, cache.path, here.stage, cache.seen_as, late=True)
-            self.filled.append(fill.plain(done))
+            done = fill.fill_piece(store, self._tool, left[start : start + fill.PIECE], cache, stage, late=True)
+            self.filled = Fill(self.filled.result + done, left_out)
             self._known |= {(entry.fingerprint, entry.key) for entry in done.filled}
             if done.stopped:
                 return
-
-    def all_filled(self) -> Any:
-        return (*fill.plain(fill.merge(self.filled)), self._left_out)
 
     def look(self, stopped: Callable[[], bool]) -> None:
         """One look at what has changed since the last one."""
@@ -146,8 +148,7 @@ class _Tool:
     def _offer(self, found: list[Found], now: float) -> None:
         job = self._job
         if self._publisher is None:
-            origin = publish.provenance(job.env, identity.working_directory())
-            store = open_store(job.settings)
+            store, origin = open_store(job.settings), provenance.of_job(job.env)
             self._publisher = Publisher(store, self._tool, job.cache(self.row), job.scopes.write, origin, job.sign)
         outcome = self._publisher.offer(found, now - STILL)
         self.total += outcome

@@ -114,11 +114,11 @@ def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
     """In a helper with bounds: others may have put anything into the cache. Raises `OndolError` if it ends early."""
     looking = f"looking for what is bad in {cache}"
 
-    def work(report: bounded.Report) -> Any:
-        return [(tuple(bad), known) for bad, known in map(_with_identity, healer.examine(cache, report))]
+    def work(report: bounded.Report) -> _Found:
+        return [_with_identity(bad) for bad in healer.examine(cache, report)]
 
-    found = bounded.call(work, _LOOKING, lambda done, total: progress(looking, done, total), _LOOKING_MEMORY)
-    return [(Bad(*bad), known) for bad, known in found]
+    found: _Found = bounded.call(work, _LOOKING, lambda done, total: progress(looking, done, total), _LOOKING_MEMORY)
+    return found
 
 
 def _everything(cache: str, healer: Healer | None) -> _Found:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ondol import config
 from ondol.config import Settings
-from ondol.jobs.context import read_json
+from ondol.jobs.job import read_json
 from ondol.trust import ci, policy
 
 #: What the front itself does with them.

@@ -14,17 +14,16 @@ from collections.abc import Mapping
 from ondol import config, exitcodes
 from ondol.config import Settings, Value
 from ondol.errors import RoomError, UsageError
-from ondol.events import JobReport, ToolReport
+from ondol.events import JobReport
 from ondol.jobs import after
-from ondol.jobs.context import Progress
-from ondol.jobs.run_command import Interrupted, Job, signals_raise
+from ondol.jobs.job import Job, Progress, read_json
+from ondol.jobs.run_command import Interrupted, close_job, open_job, signals_raise, take_key
 from ondol.light import Any, Record
 from ondol.room import note, wall
-from ondol.room.fill import Filled
 from ondol.room.room import Room
 from ondol.room.wall import Wall
-from ondol.tools import registry, table
-from ondol.trust import policy
+from ondol.tools import table
+from ondol.trust import ci, policy
 from ondol.words import is_number
 
 #: What a CI system may say instead of a status.
@@ -49,16 +48,15 @@ class Opened(Record):
 def open_room(settings: Settings, env: Mapping[str, str], progress: Progress, how: Wall) -> Opened:
     """Open a room and fill it; it stays when we end. Raises `UsageError` if it cannot be given to that user at all."""
     rights = wall.rights(how, os.geteuid())
-    job = Job(["ondol", "open"], settings, env if how.inherits else _without_tools(env), progress)
-    job.context.at = how.at
+    job = Job(["ondol", "open"], settings, env if how.inherits else _without_tools(env), progress, at=how.at)
     with signals_raise() as signals:
         try:
-            ready = job.open()
-            room = job.context.room
+            ready = open_job(job)
+            room = job.room
             if room is not None and ready:
                 room.hand_over(*rights)
                 note.save(room, _fields(job, env))
-                job.context.room = None  # no longer ours to remove
+                job.let_go_of_room()
             return Opened(job.report, room if ready else None, exitcodes.OK if ready else exitcodes.STRICT)
         except Interrupted as interruption:
             return Opened(job.report, None, exitcodes.from_signal(interruption.number))
@@ -67,8 +65,8 @@ def open_room(settings: Settings, env: Mapping[str, str], progress: Progress, ho
             return Opened(job.report, None, exitcodes.OK)
         finally:
             signals.ignore()
-            if job.context.room:
-                job.context.room.close()
+            if job.room:
+                job.room.close()
 
 
 def _without_tools(env: Mapping[str, str]) -> dict[str, str]:
@@ -78,21 +76,15 @@ def _without_tools(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _fields(job: Job, env: Mapping[str, str]) -> dict[str, Any]:
-    context, report = job.context, job.report
     return {
         "opened": time.time(),
-        "settings": {option.name: list(value) for option, value in context.settings.rows()},
-        "event": list(context.event),
-        "store": context.store_path,
-        "store_failure": context.store_failure,
-        "managed": [row.name for row in context.managed],
-        "cold": [row.name for row in context.cold],
-        "filled": {name: [list(entry) for entry in entries] for name, entries in context.filled.items()},
-        "env": report.env,
-        "env_before": {name: env.get(name) for name in report.env},
-        "tools": {name: tool._asdict() for name, tool in report.tools.items()},
-        "warnings": report.warnings,
-        "fill_seconds": report.fill_seconds,
+        "settings": {option.name: value for option, value in job.settings.rows()},
+        "event": job.event,
+        "job": job.keep(),
+        "env": job.report.env,
+        "env_before": {name: env.get(name) for name in job.report.env},
+        "warnings": job.report.warnings,
+        "fill_seconds": job.report.fill_seconds,
     }
 
 
@@ -113,20 +105,19 @@ def close_room(path: str, status: str, given: Mapping[str, Any], env: Mapping[st
     except RoomError as error:
         return _nothing_to_close(error, number, shown, given)
     job = _restored(fields, given, env, progress)
-    job.context.room = room
+    job.enter(room)
     report = job.report
     report.status = number
-    report.room = room.path
     with signals_raise() as signals:
         try:
-            job.take_key(beside=False)
-            final = job.close()
+            take_key(job, beside=False)
+            final = close_job(job)
         except Interrupted as interruption:
             final = exitcodes.from_signal(interruption.number)
         finally:
             signals.ignore()
-            after.leave(job.context)
-    return Closed(report, job.context.settings, shown if final == number else final, fields["env_before"])
+            after.leave(job)
+    return Closed(report, job.settings, shown if final == number else final, fields["env_before"])
 
 
 def parse_status(text: str) -> int:
@@ -148,27 +139,21 @@ def _nothing_to_close(error: RoomError, number: int, shown: int, given: Mapping[
 
 def _restored(fields: dict[str, Any], given: Mapping[str, Any], env: Mapping[str, str], progress: Progress) -> Job:
     """The job as it was when the room was opened; the variables of the job's own steps have no say in it."""
-    job = Job(["ondol", "close"], _settings(fields["settings"], given), env, progress)
-    context, report = job.context, job.report
-    context.event = policy.agreed(policy.Event(*fields["event"]), context.event)
-    context.scopes = policy.scopes(context.settings.scope, context.event)
-    context.store_path = report.store = fields["store"]
-    context.store_failure = fields["store_failure"]
-    context.managed = [row for name in fields["managed"] for row in registry.choose([name])]
-    context.cold = [row for name in fields["cold"] for row in registry.choose([name])]
-    context.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
-    report.scope = context.scopes.write
+    settings = _settings(fields["settings"], given)
+    event = policy.agreed(fields["event"], ci.read_event(env, read_json, settings.trusted_jobs))
+    job = Job(["ondol", "close"], settings, env, progress, event=event, at="")
+    job.go_on(fields["job"])
+    report = job.report
     report.remarks = []  # said when the room was opened
     report.env = fields["env"]
-    report.tools = {name: ToolReport(**tool) for name, tool in fields["tools"].items()}
     report.warnings = list(fields["warnings"])
     report.fill_seconds = fields["fill_seconds"]
     report.run_seconds = max(0.0, time.time() - fields["opened"])
     return job
 
 
-def _settings(saved: dict[str, Any], given: Mapping[str, Any]) -> Settings:
+def _settings(saved: dict[str, Value], given: Mapping[str, Any]) -> Settings:
     now = config.merge(given, {})
-    values = {option.name: Value(*saved.get(option.name, (value.value, value.origin))) for option, value in now.rows()}
+    values = {option.name: saved.get(option.name, value) for option, value in now.rows()}
     values |= {option.name: value for option, value in now.rows() if option.name in given}
     return Settings(values)

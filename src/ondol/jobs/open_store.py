@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from ondol.config import Settings
 from ondol.errors import StoreError, StoreMissing
@@ -29,10 +30,11 @@ def open_store(settings: Settings, path: str = "") -> DirectoryStore:
 
 
 def _vetted(store: DirectoryStore, settings: Settings) -> DirectoryStore:
-    """Every pack is asked for its signature and for revocations before it is used."""
+    """Every pack is asked for its signature and for revocations before it is used, and a writer for its right."""
     reader, owner = _reader(settings.trust), store.marker.owner
     revoked = revocations.read(store.root_fd(), store.where, {0, reader.uid, owner, *reader.listed})
     store.vet = Vetting(store.where, store.marker, owners.believes(reader, owner), revoked)
+    store.check_writer = partial(_check_writer, store)
     return store
 
 
@@ -61,8 +63,7 @@ def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> 
     return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited)
 
 
-def check_may_write(store: DirectoryStore, scope: str, *, signs: bool) -> None:
-    """Raise `StoreError` if no reader would use what this job publishes there."""
+def _check_writer(store: DirectoryStore, scope: str, signs: bool) -> None:
     if store.marker.wants_signature(scope) and not signs:
         raise StoreError(
             f"the scope {scope} of {store.where} takes signed entries only",

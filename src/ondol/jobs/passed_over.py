@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ondol import words
-from ondol.jobs.context import Context
+from ondol.jobs.job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _LINES = 3
 _MOST = 100
 
 
-def strangers(job: Context, found: Sequence[tuple[int, str, int]]) -> None:
+def strangers(job: Job, found: Sequence[tuple[int, str, int]]) -> None:
     """`found`: (owner of the lane, why, how many)."""
     found = sorted(found, key=lambda one: (-one[2], one[0]))
     job.report.passed_over = [{"owner": owner, "why": why, "entries": count} for owner, why, count in found[:_MOST]]
@@ -28,7 +28,7 @@ def strangers(job: Context, found: Sequence[tuple[int, str, int]]) -> None:
     job.report.remarks += told
 
 
-def untrusted(job: Context, tool: str, packs: Sequence[Bad]) -> None:
+def untrusted(job: Job, tool: str, packs: Sequence[Bad]) -> None:
     """Whole packs that must not be used: a line for each reason."""
     reasons: dict[str, list[Bad]] = {}
     for pack in packs:

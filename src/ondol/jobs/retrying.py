@@ -6,7 +6,7 @@ through us; without the option neither is touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from ondol import exitcodes, words
@@ -15,23 +15,23 @@ from ondol.heal.lock import CacheLock
 from ondol.heal.registry import HEALERS
 from ondol.host import command, files, standard_input
 from ondol.jobs import healing, watched
-from ondol.jobs.context import Context
+from ondol.jobs.job import Job
 
 
-def run(job: Context, argv: Sequence[str], on_end: Callable[[command.Ended], None]) -> None:
+def run(job: Job, on_end: Callable[[command.Ended], None]) -> None:
     """Run the command until it ends otherwise than by a cache's fault, or the retries are used up."""
     signature.load()  # before the command, which may replace the very venv that we live in
     for left in range(job.settings.retries, -1, -1):
         before = standard_input.look()
-        tail = watched.run(argv, job.env, on_end, job.report.warn, through=job.through)
-        if not left or not _mended(job, argv, tail):
+        tail = watched.run(job.argv, job.env, on_end, job.report.warn, through=job.through)
+        if not left or not _mended(job, tail):
             return
         if not standard_input.rewind(before):
             job.report.remarks.append("not tried once more: the standard input has been read")
             return
 
 
-def _mended(job: Context, argv: Sequence[str], tail: bytes) -> bool:
+def _mended(job: Job, tail: bytes) -> bool:
     """Whether the failure was a cache's and something was done about it."""
     if not 0 < job.report.status < exitcodes.from_signal(0):
         return False  # it succeeded, or was ended by a signal: neither says anything about a cache
@@ -43,10 +43,10 @@ def _mended(job: Context, argv: Sequence[str], tail: bytes) -> bool:
     if any(row.name == family for row in job.managed):
         _mend_room(job, family)
         return True
-    return family in HEALERS and _mend_shared(job, argv, family)
+    return family in HEALERS and _mend_shared(job, family)
 
 
-def _mend_room(job: Context, family: str) -> None:
+def _mend_room(job: Job, family: str) -> None:
     """What is torn goes; if all of it looks whole, the cache starts empty: nobody but this job has it to lose."""
     cache = job.open_room().cache_dir(family)
     report = healing.heal(family, healing.Unlocked(cache), job.healing_progress)
@@ -57,13 +57,13 @@ def _mend_room(job: Context, family: str) -> None:
         return
     files.remove_tree(cache)
     job.open_room().make_cache_dir(family)
-    job.filled.pop(family, None)
+    job.forget(family)
     job.report.remarks.append(f"{family}: nothing in the cache is visibly torn; tried once more with an empty one")
 
 
-def _mend_shared(job: Context, argv: Sequence[str], family: str) -> bool:
+def _mend_shared(job: Job, family: str) -> bool:
     """A cache with its own protocol, which others use too: under its lock, as `ondol guard` does."""
-    holder = partial(watched.holder, argv, job.env)
+    holder = partial(watched.holder, job.argv, job.env)
     lock = CacheLock(HEALERS[family].usual_place(job.env), holder, job.report.warn, job.env)
     lock.acquire()
     try:

@@ -8,19 +8,14 @@ colder.
 from __future__ import annotations
 
 import signal
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from ondol import exitcodes
-from ondol.config import BY_NAME, Settings
-from ondol.errors import UsageError, in_ourselves
+from ondol.errors import in_ourselves
 from ondol.host import command
 from ondol.jobs import after, before
-from ondol.jobs.context import Context, Progress
-from ondol.tools import registry
-from ondol.tools.table import Row
-from ondol.trust import policy
+from ondol.jobs.job import Job
 
 
 class Interrupted(BaseException):
@@ -36,125 +31,84 @@ class Interrupted(BaseException):
 Runner = Callable[[dict[str, str], list[str]], int]
 
 
-class Job:
-    """`argv` in a room; or, with `runner`, whatever that runs, under the name of `argv`."""
+def run(job: Job, runner: Runner | None = None) -> int:
+    """The whole job; returns the exit status. With `runner`: whatever that runs, under the name of the command."""
+    with signals_raise() as signals:
+        try:
+            if not open_job(job):
+                return exitcodes.STRICT
+            _run_command(job, runner)
+            return close_job(job)
+        except Interrupted as interruption:
+            job.report.remarks.append(f"interrupted by {signal.Signals(interruption.number).name}")
+            return exitcodes.from_signal(interruption.number) if job.ended is None else job.report.status
+        finally:
+            signals.ignore()  # a second signal must not stop us from cleaning up
+            _guarded(job, "the room was not removed", after.leave)
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        settings: Settings,
-        env: Mapping[str, str],
-        progress: Progress,
-        runner: Runner | None = None,
-        event: policy.Event | None = None,
-    ) -> None:
-        self._argv = list(argv)
-        self._settings = settings
-        self._runner = runner
-        self._asked, self._tools = _tools(settings)
-        self.context = Context(self._argv, settings, env, progress, event)
+
+# `ondol open` and `ondol close` are these two, each in a process of its own.
+
+
+def open_job(job: Job) -> bool:
+    """Everything before the command. False if it must not be started."""
+    if job.at is None:  # else somebody else's process runs it, and the key is asked for when we close
+        take_key(job, beside=True)
+    _guarded(job, "running cold", before.prepare)
+    _guarded(job, "nothing new will be published", after.load)
+    if job.settings.strict and job.report.warnings:
+        job.report.remarks.append("--strict: the command was not started")
+        return False
+    return True
+
+
+def take_key(job: Job, *, beside: bool) -> None:
+    """The key to sign with, if one was named. `beside`: the command runs as our own user."""
+    if job.settings.sign_key:
+        from ondol.jobs import signing
+
+        _guarded(job, "nothing will be signed", lambda job: signing.prepare(job, beside=beside))
+
+
+def close_job(job: Job) -> int:
+    """Everything after the command but leaving the room; returns the job's exit status."""
+    _guarded(job, "nothing new was published", after.conclude)
+    final = [job.report.status]
+    _guarded(job, "the status is the command's", lambda job: final.append(after.final_status(job)))
+    return final[-1]
+
+
+def _guarded(job: Job, otherwise: str, step: Callable[[Job], None]) -> None:
+    """A bug of ours is cache trouble like any other: said once, with its place, and the command is not touched."""
+    try:
+        step(job)
+    except Exception as error:
+        job.report.warn(f"{otherwise}: {in_ourselves(error)}")
+
+
+def _run_command(job: Job, runner: Runner | None) -> None:
+    started = time.monotonic()
+
+    def on_end(ended: command.Ended) -> None:
+        job.command_ended(ended.status, time.time(), time.monotonic() - started)
+        if ended.not_started:
+            job.report.remarks.append(ended.not_started)
+
+    try:
+        _guarded(job, "nothing is published while the command runs", after.beside)
         if runner is not None:
-            self.context.program = sys.executable  # `ondol test` runs pytest in our own Python
-        self.report = self.context.report
-        self._ended = False
-
-    def run(self) -> int:
-        """The whole job; returns the exit status."""
-        with signals_raise() as signals:
-            try:
-                if not self.open():
-                    return exitcodes.STRICT
-                self._run_command()
-                return self.close()
-            except Interrupted as interruption:
-                self.report.remarks.append(f"interrupted by {signal.Signals(interruption.number).name}")
-                return self.report.status if self._ended else exitcodes.from_signal(interruption.number)
-            finally:
-                signals.ignore()  # a second signal must not stop us from cleaning up
-                self._guarded("the room was not removed", lambda: after.leave(self.context))
-
-    # `ondol open` and `ondol close` are these two, each in a process of its own.
-
-    def open(self) -> bool:
-        """Everything before the command. False if it must not be started."""
-        if self.context.at is None:  # else somebody else's process runs it, and the key is asked for when we close
-            self.take_key(beside=True)
-        self._guarded("running cold", lambda: before.prepare(self.context, self._tools, asked=self._asked))
-        self._guarded("nothing new will be published", lambda: after.load(self.context))
-        if self._settings.strict and self.report.warnings:
-            self.report.remarks.append("--strict: the command was not started")
-            return False
-        return True
-
-    def take_key(self, *, beside: bool) -> None:
-        """The key to sign with, if one was named. `beside`: the command runs as our own user."""
-        if self._settings.sign_key:
-            from ondol.jobs import signing
-
-            self._guarded("nothing will be signed", lambda: signing.prepare(self.context, beside=beside))
-
-    def close(self) -> int:
-        """Everything after the command but leaving the room; returns the job's exit status."""
-        self._guarded("nothing new was published", lambda: after.conclude(self.context))
-        final = [self.report.status]
-        self._guarded("the status is the command's", lambda: final.append(after.final_status(self.context)))
-        return final[-1]
-
-    def _guarded(self, otherwise: str, step: Callable[[], None]) -> None:
-        """A bug of ours is cache trouble like any other: said once, with its place, and the command is not touched."""
-        try:
-            step()
-        except Exception as error:
-            self.report.warn(f"{otherwise}: {in_ourselves(error)}")
-
-    def _run_command(self) -> None:
-        started = time.monotonic()
-
-        def on_end(ended: command.Ended) -> None:
-            self._ended = True
-            self.context.ended = time.time()
-            self.report.run_seconds = time.monotonic() - started
-            self.report.status = ended.status
-            if ended.not_started:
-                self.report.remarks.append(ended.not_started)
-
-        try:
-            self._guarded("nothing is published while the command runs", lambda: after.beside(self.context))
-            if self._runner is None:
-                self._start(on_end)
-            else:
-                command.starting()
-                on_end(command.Ended(self._runner(self.context.env, self.context.through)))
-        except Exception as error:
-            if not self._ended:
-                self.report.status = exitcodes.INTERNAL
-            self.report.warn(in_ourselves(error))
-
-    def _start(self, on_end: Callable[[command.Ended], None]) -> None:
-        if self._settings.retries:
+            command.starting()
+            on_end(command.Ended(runner(job.env, job.through)))
+        elif job.settings.retries:
             from ondol.jobs import retrying  # only who asks for it pays for it
 
-            retrying.run(self.context, self._argv, on_end)
+            retrying.run(job, on_end)
         else:
-            command.run(self._argv, self.context.env, on_end, through=self.context.through)
-
-
-def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
-    """(the names that the user gave, the tools)"""
-    names = settings.tools
-    if names == ["none"]:
-        return set(), []
-    try:
-        rows = {row.name: row for row in registry.choose(names)}
-    except UsageError as error:
-        if settings.origin("tools") in ("command line", BY_NAME["tools"].variable):
-            raise
-        settings.warnings.append(f"tools from {settings.origin('tools')} passed over: {error.line()}")
-        names = BY_NAME["tools"].default
-        rows = {row.name: row for row in registry.choose(names)}
-    if registry.AUTO in names:
-        rows = {row.name: row for row in registry.switched_on(settings.value)} | rows
-    return {name for name in names if name != registry.AUTO and name in rows}, list(rows.values())
+            command.run(job.argv, job.env, on_end, through=job.through)
+    except Exception as error:
+        if job.ended is None:
+            job.report.status = exitcodes.INTERNAL
+        job.report.warn(in_ourselves(error))
 
 
 class signals_raise:  # noqa: N801 - reads as a phrase: `with signals_raise():`

@@ -27,10 +27,10 @@ from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
 from ondol.host import fixed_place, itself, killing, orphans, process, proctree
-from ondol.jobs import node_settings, worker_tmp
+from ondol.jobs import node_settings, run_command, worker_tmp
 from ondol.jobs.attempts import Attempts
 from ondol.jobs.item_caches import ItemCaches
-from ondol.jobs.run_command import Job
+from ondol.jobs.job import Job
 from ondol.jobs.run_tests import end_leftovers
 from ondol.report import terminal
 
@@ -105,9 +105,9 @@ class _Program:
             self._pytest(environment)
             return
         settings, event = node_settings.taken_apart(self.told["settings"], environment)
-        job = Job(["pytest"], settings, environment, _no_progress, self._pytest, event)
-        job.context.cut_off = self.attempts.spans
-        status = job.run()
+        spans, python = self.attempts.spans, sys.executable
+        job = Job(["pytest"], settings, environment, _no_progress, program=python, event=event, cut_off=spans)
+        status = run_command.run(job, self._pytest)
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
         self.tell(messages.Room(status, job.report.as_dict(), said))
 

@@ -15,13 +15,12 @@ from collections.abc import Callable
 from ondol import exitcodes, words
 from ondol.doctor import installed, versions
 from ondol.errors import RoomError
-from ondol.events import ToolReport
 from ondol.host import files, identity, process
-from ondol.jobs.context import Context
+from ondol.jobs.job import Job
 from ondol.light import Any
 from ondol.room import meeting as meetings
 from ondol.room import room, share
-from ondol.room.fill import Filled
+from ondol.room.harvest import Span
 from ondol.room.meeting import Meeting
 from ondol.room.room import Room
 
@@ -38,9 +37,15 @@ class Shared:
         self.base = base
         self.digest = digest
         self.member = member
+        #: We have signed out.
+        self.left = False
+        #: A rank vanished, or was killed: what nobody calls whole is not published.
+        self.cut_off: list[Span] = []
+        #: Somebody may still be in the room: it is left to a later job, which looks.
+        self.room_in_use = False
 
 
-def enter(job: Context, base: str, key: str, alone: Callable[[], None], plan: Callable[[], None]) -> None:
+def enter(job: Job, base: str, alone: Callable[[], None], plan: Callable[[], None]) -> None:
     """`alone` opens a room and fills it; `plan` says what is set for the tools in a room that is there."""
     racing = _racing(job) if job.settings.share == share.AUTO else ""
     if racing:
@@ -49,7 +54,7 @@ def enter(job: Context, base: str, key: str, alone: Callable[[], None], plan: Ca
             job.report.warn(f"{why} (fix: upgrade it; --share NAME shares all the same)")
         alone()
         return
-    digest = _digest(job, key)
+    digest = _digest(job)
     meetings.sweep(base)
     try:
         meeting = meetings.meet(base, digest, job.settings.store_timeout + _MARGIN)
@@ -63,35 +68,25 @@ def enter(job: Context, base: str, key: str, alone: Callable[[], None], plan: Ca
             alone()
             if job.room is None:
                 return
-            meeting.announce(_fields(job, job.room))
+            meeting.announce({"path": job.room.path, "keeps_atime": job.room.keeps_atime, "job": job.keep()})
         else:
             plan()
         try:
-            job.shared = Shared(base, digest, meetings.sign_in(job.open_room().path))
+            job.share(Shared(base, digest, meetings.sign_in(job.open_room().path)))
         except OSError as error:
             meeting.disband()
             job.report.remarks.append(f"the room is not shared: {error.strerror or error}")
 
 
-def _digest(job: Context, key: str) -> str:
+def _digest(job: Job) -> str:
     """Ranks that would fill, read or write anything else, or that could not judge each other, do not meet."""
     settings = job.settings
-    parts: list[Any] = [key, identity.hostname(), process.pid_namespace(), job.store_path, job.scopes]
+    parts: list[Any] = [job.share_key, identity.hostname(), process.pid_namespace(), job.store_path, job.scopes]
     parts += [settings.tools, settings.fill_max, settings.trust, settings.frozen, settings.publish]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def _fields(job: Context, made: Room) -> dict[str, Any]:
-    return {
-        "path": made.path,
-        "keeps_atime": made.keeps_atime,
-        "store_failure": job.store_failure,
-        "filled": {name: [list(entry) for entry in entries] for name, entries in job.filled.items()},
-        "tools": {name: tool._asdict() for name, tool in job.report.tools.items()},
-    }
-
-
-def _racing(job: Context) -> str:
+def _racing(job: Job) -> str:
     """The installed Triton, if it is one whose processes race in a directory that they share; else empty.
 
     Before 3.2 its temporary names are a PID and a random number, which two containers can have in common.
@@ -105,38 +100,34 @@ def _racing(job: Context) -> str:
     return ""
 
 
-def _join(job: Context, fields: dict[str, Any]) -> bool:
+def _join(job: Job, fields: dict[str, Any]) -> bool:
     """Take part in what the first one made. Each has a temporary directory of its own: fixed names must not collide."""
     found = Room(fields["path"], keeps_atime=fields["keeps_atime"])
     try:
         found.tmp = files.make_private(found.tmp, "r")
     except OSError:
         return False
-    job.room = found
-    job.fills_room = False
-    job.report.room = found.path
-    job.store_failure = fields["store_failure"]
-    job.filled = {name: [Filled.of(entry) for entry in entries] for name, entries in fields["filled"].items()}
-    job.report.tools = {name: ToolReport(**tool) for name, tool in fields["tools"].items()}
+    job.enter(found, ours=False)
+    job.go_on(fields["job"])
     return True
 
 
-def leave(job: Context, status: int) -> int | None:
+def leave(job: Job, status: int) -> int | None:
     """Sign out. Returns how all ranks together ended, if we are the last one out: the room is ours now. Else None."""
     part, here = job.shared, job.open_room()
     assert part is not None
-    job.shared = None
+    part.left = True
     try:
         with meetings.meet(part.base, part.digest, _MARGIN) as meeting:
             return _leave(job, part, here, status, meeting)
     except (RoomError, OSError) as error:
         why = error.line() if isinstance(error, RoomError) else error.strerror
         job.report.remarks.append(f"the shared room {here.path} is left to a later job: {why}")
-        job.room = None
+        job.let_go_of_room()
         return None
 
 
-def _leave(job: Context, part: Shared, here: Room, status: int, meeting: Meeting) -> int | None:
+def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Meeting) -> int | None:
     if status:
         _note_failure(here, status)
     others = {name: owner for name, owner in meetings.members(here.path).items() if name != part.member}
@@ -145,18 +136,18 @@ def _leave(job: Context, part: Shared, here: Room, status: int, meeting: Meeting
         files.unlink_quietly(os.path.join(here.path, "members", part.member))
         job.report.remarks.append("the room is shared: the last rank on this node harvests and publishes")
         job.report.tools.clear()  # it tells what became of the fill, too
-        job.room = None
+        job.let_go_of_room()
         return None
     meeting.disband()
     failure = _failure(here) or status
     if vanished or exitcodes.cut_off(failure):
-        job.cut_off = lambda: [(0.0, math.inf)]
+        part.cut_off = [(0.0, math.inf)]
     if vanished:
         job.report.remarks.append(
             f"{words.plural(len(vanished), 'rank')} vanished; the others decide what is published"
         )
         # A command may live on in the room: whoever sweeps looks, we do not take it away.
-        job.room_in_use = process.mentions_in_environment(f"{room.VARIABLE}={here.path}")
+        part.room_in_use = process.mentions_in_environment(f"{room.VARIABLE}={here.path}")
     return failure
 
 

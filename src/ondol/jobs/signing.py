@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ondol.errors import OndolError
 from ondol.host import command
-from ondol.jobs.context import Context
+from ondol.jobs.job import Job
 
 
 def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes], bytes]:
@@ -23,10 +23,10 @@ def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes
         raise OndolError(f"--sign-key {source}: {error.what}", because=error.because, hint=error.hint)
 
 
-def prepare(job: Context, *, beside: bool) -> None:
+def prepare(job: Job, *, beside: bool) -> None:
     """`beside`: the command runs as our own user, and if it could get the key, nothing is signed."""
     try:
-        job.sign = signer(job.settings.sign_key, job.env, beside=beside)
+        job.sign_with(signer(job.settings.sign_key, job.env, beside=beside))
         command.at_start.append(_seal)
     except OndolError as error:
         job.report.warn(f"nothing will be signed: {error.line()}")

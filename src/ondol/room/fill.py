@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from ondol.errors import EntryRefused, EntryUnfit, EntryUntrusted, PackError
 from ondol.host import bounded, files
-from ondol.light import Any, Record
+from ondol.light import Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address, Entry
-from ondol.tools.api import Tool, settle
+from ondol.tools.api import CacheDir, Tool, settle
 
 #: Entries a piece: small enough to share the work fairly and to show progress, large enough to make it cheap.
 PIECE = 32
@@ -47,12 +47,6 @@ class Filled(Record):
     digest: str = ""
     signer: str = ""
 
-    @classmethod
-    def of(cls, fields: list[Any]) -> Filled:
-        """From a file or a pipe that knows no tuples."""
-        values: list[Any] = [tuple(field) if type(field) is list else field for field in fields]
-        return cls(*values)
-
 
 class Bad(Record):
     """A pack that claimed to be an entry and was not; or, with what to type, a whole one that must not be used."""
@@ -78,69 +72,49 @@ class Content(Record):
 
 
 class Result(Record):
-    filled: list[Filled]
-    bad: list[Bad]
+    filled: tuple[Filled, ...] = ()
+    bad: tuple[Bad, ...] = ()
     #: Set if the room's own disk refused: the rest was not tried.
-    stopped: str
+    stopped: str = ""
     #: Why entries that are in the store are not for this machine, one for each.
-    unfit: list[str] = []
+    unfit: tuple[str, ...] = ()
+
+    def __add__(self, other: Result) -> Result:  # type: ignore[override]
+        stopped = self.stopped or other.stopped
+        return Result(self.filled + other.filled, self.bad + other.bad, stopped, self.unfit + other.unfit)
 
 
 def fill(
     backend: Backend,
     tool: Tool,
     wanted: Sequence[list[Stored]],
-    cache_dir: str,
+    cache: CacheDir,
     stage: str,
     progress: Callable[[int, int], None],
     processes: int,
     seconds: float,
-    seen_as: str = "",
 ) -> Result:
-    """Unpack the wanted entries, in several processes if that is worth it.
-
-    `seen_as`: the cache directory's path for the job, if that is another one: entries are bound to it.
-    """
+    """Unpack the wanted entries, in several processes if that is worth it. They are bound to `cache.seen_as`."""
     pieces = [list(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
     if len(wanted) < _WORTH_FORKING:
         processes = 1
 
-    def work(piece: list[list[Stored]]) -> Any:
-        return plain(fill_piece(backend, tool, piece, cache_dir, stage, seen_as or cache_dir))
+    def work(piece: list[list[Stored]]) -> Result:
+        return fill_piece(backend, tool, piece, cache, stage)
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(wanted)), len(wanted))
 
-    results = bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda result: bool(result[2]))
-    return merge(results)
-
-
-def plain(result: Result) -> Any:
-    """For the pipe between processes, which carries plain tuples."""
-    filled, bad = [tuple(item) for item in result.filled], [tuple(item) for item in result.bad]
-    return filled, bad, result.stopped, result.unfit
+    parts = bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda result: bool(result.stopped))
+    return sum(parts, Result())
 
 
 def address_of(tool: str, entry: Filled) -> Address:
     return Address(entry.scope, tool, entry.fingerprint, entry.key)
 
 
-def merge(results: Sequence[Any]) -> Result:
-    filled = [Filled(*item) for part in results for item in part[0]]
-    bad = [Bad(*item) for part in results for item in part[1]]
-    unfit = [why for part in results for why in part[3]]
-    return Result(filled, bad, next((part[2] for part in results if part[2]), ""), unfit)
-
-
 def fill_piece(
-    backend: Backend,
-    tool: Tool,
-    piece: list[list[Stored]],
-    cache_dir: str,
-    stage: str,
-    seen_as: str,
-    *,
-    late: bool = False,
+    backend: Backend, tool: Tool, piece: list[list[Stored]], cache: CacheDir, stage: str, *, late: bool = False
 ) -> Result:
     """`late`: the command is at work there."""
     filled: list[Filled] = []
@@ -149,7 +123,7 @@ def fill_piece(
     stopped = ""
     for copies in piece:
         try:
-            done = _fill_one(backend, tool, copies, cache_dir, stage, seen_as, bad, late)
+            done = _fill_one(backend, tool, copies, cache, stage, bad, late)
         except TooLate:
             continue
         except EntryUnfit as error:
@@ -159,20 +133,19 @@ def fill_piece(
             if error.errno in _THE_ENTRYS_FAULT:
                 unfit.append(f"{copies[0].address.key}: {error.strerror}")
                 continue
-            stopped = f"{error.strerror or error} in {cache_dir}"
+            stopped = f"{error.strerror or error} in {cache.path}"
             break
         if done:
             filled.append(done)
-    return Result(filled, bad, stopped, unfit)
+    return Result(tuple(filled), tuple(bad), stopped, tuple(unfit))
 
 
 def _fill_one(
     backend: Backend,
     tool: Tool,
     copies: list[Stored],
-    cache_dir: str,
+    cache: CacheDir,
     stage: str,
-    seen_as: str,
     bad: list[Bad],
     late: bool,
 ) -> Filled | None:
@@ -186,7 +159,7 @@ def _fill_one(
             opened = pack.open_pack(backend.fetch(stored), stored.address)
             backend.vet(stored, opened[0])
             entry = pack.entry_of(opened)
-            contents = bind(tool, entry, seen_as)
+            contents = bind(tool, entry, cache)
         except OSError:
             continue  # gone or unreadable: a miss
         except EntryUnfit as error:
@@ -198,16 +171,16 @@ def _fill_one(
         except (PackError, EntryRefused) as error:
             bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
-        done = unpack(tool, entry, contents, cache_dir, stage, late=late)
+        done = unpack(tool, entry, contents, cache, stage, late=late)
         return done._replace(owner=stored.owner, digest=opened[0].seal.digest.hex(), signer=opened[0].signer)
     if unfit:
         raise unfit
     return None
 
 
-def bind(tool: Tool, entry: Entry, cache_dir: str) -> list[Content]:
+def bind(tool: Tool, entry: Entry, cache: CacheDir) -> list[Content]:
     """The entry's files as they must be in this room."""
-    settled = settle(tool, {file.name: file.data for file in entry.files}, _folder(tool, entry, cache_dir))
+    settled = settle(tool, {file.name: file.data for file in entry.files}, _folder(tool, entry, cache.seen_as))
     return [
         Content(
             file.name,
@@ -225,7 +198,7 @@ def _folder(tool: Tool, entry: Entry, cache_dir: str) -> str:
 
 
 def unpack(
-    tool: Tool, entry: Entry, contents: list[Content], cache_dir: str, stage: str, *, late: bool = False
+    tool: Tool, entry: Entry, contents: list[Content], cache: CacheDir, stage: str, *, late: bool = False
 ) -> Filled:
     """Write the files aside and move them into the cache in one step: a fill that is cut off leaves no half entry.
 
@@ -236,12 +209,12 @@ def unpack(
     witness = tool.witness(names)
     # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
     ordered = sorted(contents, key=lambda file: file.name == witness)
-    folder = _folder(tool, entry, cache_dir)
+    folder = _folder(tool, entry, cache.path)
     os.mkdir(aside, 0o755)
     try:
         inode = _write_files(aside, ordered)
         move_in = _move_in_late if late else _move_in
-        move_in(aside, folder, [file.name for file in ordered], whole=folder != cache_dir)
+        move_in(aside, folder, [file.name for file in ordered], whole=folder != cache.path)
     except BaseException:
         files.remove_tree(aside)
         raise

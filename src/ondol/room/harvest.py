@@ -33,18 +33,6 @@ class New(Record):
     refused: list[Refused]
 
 
-def plain(used: Used, new: New) -> Any:
-    """For the pipe from a helper process."""
-    lists: list[list[Any]] = [used.used, used.remade, new.found, new.refused]
-    return [used.known, *([tuple(item) for item in one] for one in lists)]
-
-
-def seen(answer: Any) -> tuple[Used, New]:
-    known, used, remade, found, refused = answer
-    looked_at = Used(known, [Filled.of(item) for item in used], [Filled.of(item) for item in remade])
-    return looked_at, New([Found(*item) for item in found], [Refused(*item) for item in refused])
-
-
 def usage(cache: CacheDir, filled: Sequence[Filled], *, keeps_atime: bool) -> Used:
     """Must run before anything of ours reads the room."""
     used: list[Filled] = []

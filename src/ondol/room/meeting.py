@@ -16,7 +16,7 @@ import os
 import time
 
 from ondol.errors import RoomError
-from ondol.host import files, process
+from ondol.host import files, process, records
 from ondol.light import Any
 
 _PREFIX = "ondol-meet-"
@@ -44,7 +44,7 @@ class Meeting:
     def found(self) -> dict[str, Any] | None:
         """What the first one announced, if it or another one is still in that room."""
         try:
-            fields = json.loads(files.read_regular(_ROOM, _MAX_BYTES, dir_fd=self._here)[0])
+            fields = records.real(json.loads(files.read_regular(_ROOM, _MAX_BYTES, dir_fd=self._here)[0]))
             alive = any(not process.certainly_dead(owner) for owner in members(fields["path"]).values())
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -52,7 +52,7 @@ class Meeting:
 
     def announce(self, fields: dict[str, Any]) -> None:
         files.unlink_quietly(_ROOM, dir_fd=self._here)
-        files.write_new(_ROOM, json.dumps(fields).encode(), 0o600, dir_fd=self._here, sync=False)
+        files.write_new(_ROOM, json.dumps(records.plain(fields)).encode(), 0o600, dir_fd=self._here, sync=False)
 
     def disband(self) -> None:
         """Whoever comes now meets anew; whoever waits for the lock finds the directory gone, and tries again."""

@@ -12,11 +12,11 @@ import os
 import stat
 
 from ondol.errors import RoomError
-from ondol.host import files, process
+from ondol.host import files, process, records
 from ondol.light import Any
 from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 
-FORMAT = 2
+FORMAT = 3
 _MAX_BYTES = 256 << 20
 _CLOSING = "closing"
 
@@ -25,7 +25,7 @@ def save(room: Room, fields: dict[str, Any]) -> None:
     """Whole or not at all: from here on the room waits for `ondol close` and no longer for this process."""
     known = {"format": FORMAT, "keeps_atime": room.keeps_atime, "seen_as": room.seen_as, **fields}
     temporary = os.path.join(room.path, f"{OPEN}.{files.random_name()}")
-    files.write_new(temporary, json.dumps(known).encode(), 0o600, sync=False)
+    files.write_new(temporary, json.dumps(records.plain(known)).encode(), 0o600, sync=False)
     os.rename(temporary, os.path.join(room.path, OPEN))
     os.rename(os.path.join(room.path, OWNER), os.path.join(room.path, OPENER))
 
@@ -67,7 +67,7 @@ def _check_owner(path: str, status: os.stat_result) -> None:
 
 def _parse(path: str, data: bytes) -> tuple[Room, dict[str, Any]]:
     try:
-        fields = json.loads(data)
+        fields = records.real(json.loads(data))
         if fields["format"] != FORMAT:
             raise ValueError(f"format {fields['format']}")
         inner = os.path.join(path, INSIDE)

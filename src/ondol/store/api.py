@@ -94,6 +94,15 @@ class Backend(Protocol):
     #: (stored, its manifest): raises `PackError` or `EntryUntrusted` if this reader must not use the pack, because of
     #: signatures or revocations. A backend only keeps it for its callers.
     vet: Callable[[Stored, Any], None]
+    #: (scope, whether its packs will be signed): raises `StoreError` if no reader would use what this writer publishes
+    #: there. Kept for the callers too.
+    check_writer: Callable[[str, bool], None]
+
+    def trusts(self, owner: int, scope: str = "") -> bool:
+        """Whether this reader takes what that UID vouches for: in this scope, or in any."""
+
+    def before_forking(self) -> None:
+        """Several processes will publish with this object: whatever they need once, they find. Never raises."""
 
     def publish(self, packs: Iterable[tuple[Address, bytes]]) -> list[Published]:
         """Make these packs visible to readers, each by one atomic act, durable when this returns.

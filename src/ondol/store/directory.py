@@ -51,6 +51,7 @@ class DirectoryStore:
             raise _refusal(path, error, "read") if isinstance(error, OSError) else error
         self._trusts = judge(self.marker)
         self.vet: Callable[[Stored, Any], None] = lambda _stored, _manifest: None
+        self.check_writer: Callable[[str, bool], None] = lambda _scope, _signs: None
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -169,6 +170,12 @@ class DirectoryStore:
             raise _refusal(self.where, error, "publish to")
         self._mine = mine
         return mine
+
+    def before_forking(self) -> None:
+        try:
+            self.my_lane()  # so that all of them write in one
+        except StoreError:
+            pass  # whoever has something to publish says so
 
     def publish(self, packs: Iterable[tuple[Address, bytes]]) -> list[Published]:
         self.my_lane()

@@ -36,11 +36,11 @@ def entries(tool: Tool, path: Path, *, ours: bool = True) -> list[Entry]:
 def unpack_all(tool: Tool, made: list[Entry], room: Path) -> None:
     stage = room / "stage"
     stage.mkdir(parents=True)
-    cache = room / "cache"
-    cache.mkdir()
+    (room / "cache").mkdir()
+    cache = CacheDir(str(room / "cache"), ours=True)
     for entry in made:
         again = pack.decode(pack.encode(entry), entry.address)
-        fill.unpack(tool, again, fill.bind(tool, again, str(cache)), str(cache), str(stage))
+        fill.unpack(tool, again, fill.bind(tool, again, cache), cache, str(stage))
 
 
 def contents(path: Path) -> dict[str, bytes]:

@@ -9,9 +9,8 @@ from ondol.cli import flags, output
 from ondol.cli.store import parser
 from ondol.config import Settings
 from ondol.errors import OndolError, UsageError
-from ondol.host import identity
-from ondol.jobs import adopt, publish, signing
-from ondol.jobs.context import read_json
+from ondol.jobs import adopt, provenance, signing
+from ondol.jobs.job import read_json
 from ondol.jobs.open_store import open_store
 from ondol.report.progress import Bar
 from ondol.tools import registry
@@ -39,7 +38,7 @@ def main(arguments: list[str]) -> int:
     tool = registry.load(row)
     store = open_store(settings)
     adopted = os.path.abspath(parsed.directory)
-    origin = {**publish.provenance(os.environ, identity.working_directory()), "adopted": adopted}
+    origin = {**provenance.of_job(os.environ), "adopted": adopted}
     with Bar() as bar:
         result = adopt.adopt(
             store,

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from ondol import __version__
 from ondol.errors import EntryRefused, EntryUntrusted, PackError, StoreError
-from ondol.host import bounded, identity
-from ondol.jobs.open_store import check_may_write
+from ondol.host import bounded
 from ondol.light import Any, Record
 from ondol.room import harvest
 from ondol.store import pack
-from ondol.store.api import Stored
-from ondol.store.directory import DirectoryStore
+from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address
 from ondol.tools.api import CacheDir, Found, Tool
-from ondol.trust import ci
 
 #: (statement) → public key and signature
 Sign = Callable[[bytes], bytes]
@@ -50,30 +45,23 @@ class Outcome(Record):
 
 
 class Publisher:
-    """Offers entries of one cache to a store. Raises `StoreError` if it takes none of this job."""
+    """Offers entries of one cache to a store. Raises `StoreError` if it takes none of this job's."""
 
     def __init__(
         self,
-        store: DirectoryStore,
+        store: Backend,
         tool: Tool,
         cache: CacheDir,
         scope: str,
         provenance: dict[str, Any],
         sign: Sign | None = None,
     ) -> None:
-        check_may_write(store, scope, signs=sign is not None)
-        self._store, self._tool, self._cache, self._scope = store, tool, cache, scope
+        store.check_writer(scope, sign is not None)
+        self.store, self._tool, self._cache, self._scope = store, tool, cache, scope
         self._provenance, self._sign = provenance, sign
         self._there: dict[tuple[str, str], list[Stored]] = {}
         for stored in store.index(tool.row.name, [scope]):
             self._there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
-
-    def make_lane(self) -> None:
-        """Before anybody forks, so that all of us write in one."""
-        try:
-            self._store.my_lane()
-        except StoreError:
-            pass  # whoever has something to publish says so
 
     def offer(self, found: Sequence[Found], unchanged_since: float = math.inf) -> Outcome:
         """Some entries, few enough to hold in memory. What is not whole is refused; see `harvest.read_entry`."""
@@ -93,7 +81,7 @@ class Publisher:
             except MemoryError:
                 refused.append(("unfit", item.place, "packing it needs more memory than it may cost"))
         try:
-            outcomes = self._store.publish(packs) if packs else []
+            outcomes = self.store.publish(packs) if packs else []
         except StoreError as error:
             trouble = (error.what, error.because, error.hint)
             return Outcome(0, 0, len(known), tuple(refused), trouble, tuple(known))
@@ -103,7 +91,7 @@ class Publisher:
         return Outcome(len(new), size, len(there) - len(new), tuple(refused), None, there)
 
     def _packed(self, item: Found, unchanged_since: float) -> tuple[Address, bytes]:
-        trusts = partial(self._store.trusts, scope=self._scope)
+        trusts = partial(self.store.trusts, scope=self._scope)
         entry = harvest.read_entry(
             self._tool, self._cache, item, self._scope, self._provenance, trusts, unchanged_since
         )
@@ -111,7 +99,7 @@ class Publisher:
 
     def _any_good(self, key: tuple[str, str]) -> bool:
         """Whether a pack there can be used: a bad one in a lane that we may not mend must not keep its key cold."""
-        store = self._store
+        store = self.store
         for stored in self._there.get(key, []):
             try:
                 store.vet(stored, pack.inspect(store.fetch(stored), stored.address))
@@ -132,43 +120,10 @@ def publish(
     pieces = [found[start : start + PIECE] for start in range(0, len(found), PIECE)]
     processes = os.cpu_count() or 1 if len(found) >= _WORTH_FORKING else 1
     if processes > 1:
-        publisher.make_lane()
-
-    def work(piece: Sequence[Found]) -> Any:
-        return tuple(publisher.offer(piece))
+        publisher.store.before_forking()
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(found)), len(found))
 
-    total = Outcome()
-    for part in bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda part: bool(part[4])):
-        total += Outcome(*part)
-    return total
-
-
-def provenance(env: Mapping[str, str], directory: str) -> dict[str, Any]:
-    """Who, where, when and from which commit: what makes a later revocation possible."""
-    known: dict[str, Any] = {**ci.provenance(env)}
-    if "commit" not in known:
-        commit = _git_commit(directory)
-        if commit:
-            known["commit"] = commit
-    known |= {"host": identity.hostname(), "uid": os.geteuid(), "time": int(time.time()), "ondol": __version__}
-    return known
-
-
-def _git_commit(directory: str) -> str:
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            ["git", "-C", directory, "rev-parse", "HEAD"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+    parts = bounded.in_parallel(pieces, publisher.offer, processes, seconds, told, lambda part: bool(part.trouble))
+    return sum(parts, Outcome())
