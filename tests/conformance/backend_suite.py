@@ -6,6 +6,7 @@ connections to one empty place.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from ondol.host import identity
 from ondol.room import fill, harvest, publish
 from ondol.room.publish import Outcome, Publisher
 from ondol.store import pack
-from ondol.store.api import Backend
+from ondol.store.api import Backend, Stat
 from ondol.store.entry import Address, Entry
 from ondol.tools.api import CacheDir
 from ondol.tools.triton import Triton
@@ -196,6 +197,13 @@ class BackendSuite:
         assert stored.size == len(pack.encode(entry))
         assert stored.published > 1_600_000_000
         assert stored.trusted
+
+    def test_what_jobs_report_is_added_up(self, place: Place) -> None:
+        today = int(time.time() // 86400)
+        place.open().report([Stat(today, "main", "triton", 3, 1, 1000, 2500)])
+        place.open().report([Stat(today, "main", "triton", 4, 0, 500, 500), Stat(today, "main", "jax", 1, 0, 9, 0)])
+        found = place.open().reports()
+        assert set(found) == {Stat(today, "main", "triton", 7, 1, 1500, 3000), Stat(today, "main", "jax", 1, 0, 9, 0)}
 
     def test_use_is_remembered(self, place: Place) -> None:
         backend = place.open()

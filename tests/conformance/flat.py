@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ondol.errors import PackError
-from ondol.store import pack
-from ondol.store.api import Published, Stored
+from ondol.store import pack, stats
+from ondol.store.api import Published, Stat, Stored
 from ondol.store.entry import Address
 
 
@@ -84,6 +85,13 @@ class Flat:
 
     def last_uses(self) -> dict[Address, float]:
         return dict.fromkeys(self.uses_of(""), 0.0)
+
+    def report(self, rows: Iterable[Stat]) -> None:
+        (self.path / f"{os.urandom(8).hex()}.stat").write_text(json.dumps([list(row) for row in rows]))
+
+    def reports(self) -> list[Stat]:
+        notes = [json.loads(note.read_text()) for note in self.path.glob("*.stat")]
+        return stats.add_up(Stat(*row) for note in notes for row in note)
 
     def close(self) -> None:
         pass

@@ -95,11 +95,9 @@ def _trust(parsed: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _put(whom: str, name: str, text: str) -> str:
     folder = keys.SITE if whom == "site" else keys.user_folder()
-    temporary = os.path.join(folder, f".{files.random_name()}")
     try:
         os.makedirs(folder, 0o755, exist_ok=True)
-        files.write_new(temporary, text.encode() + b"\n", 0o644, sync=True)
-        os.rename(temporary, os.path.join(folder, name))
+        files.write_whole(os.path.join(folder, name), text.encode() + b"\n", 0o644, sync=True)
     except OSError as error:
         raise OndolError(f"{folder}/{name} was not written", because=error.strerror or "", hint="sudo, for --for site")
     return os.path.join(folder, name)

@@ -180,6 +180,16 @@ def write_new(name: str, data: bytes, mode: int, dir_fd: int | None = None, *, s
     os.close(fd)
 
 
+def write_whole(name: str, data: bytes, mode: int, dir_fd: int | None = None, *, sync: bool = False) -> None:
+    """Under this name, in place of whatever has it: whoever looks sees the old file or the new one."""
+    temporary = os.path.join(os.path.dirname(name), f".{random_name()}")
+    try:
+        write_new(temporary, data, mode, dir_fd, sync=sync)
+        os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    finally:
+        unlink_quietly(temporary, dir_fd=dir_fd)
+
+
 def close_quietly(fd: int) -> None:
     try:
         os.close(fd)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ondol.room.fill import Filled
     from ondol.room.harvest import New, Span, Used
     from ondol.room.publish import Outcome
+    from ondol.store.api import Stat
     from ondol.tools.api import Found
 
 #: For looking at what a job left, and for packing it: an entry of the largest size, several times.
@@ -87,7 +88,7 @@ def conclude(job: Job) -> None:
             job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
     if any(new.values()) and not job.scopes.write and job.settings.publish != "never" and job.event.hint:
         job.report.remarks.append(f"nothing was published: {decision.because} ({job.event.hint})")
-    if job.report.may_publish and any(map(any, (new.values(), used.values(), (one.there for one in given.values())))):
+    if job.report.may_publish and any(tool.new or tool.used or tool.remade for tool in job.report.tools.values()):
         _publish(job, new, used, given)
 
 
@@ -212,8 +213,22 @@ def _publish_in_child(
     # What the next job of this name will need: what this one used, and what it made.
     needed += [Address(scope, name, item.fingerprint, item.key) for name, found in new.items() for item in found]
     needed += [Address(scope, name, *key) for name, outcome in given.items() for key in outcome.there]
-    store.note_use(needed, job.name)
+    if needed:
+        store.note_use(needed, job.name)
+    store.report(_stats(job, used))
     return answers
+
+
+def _stats(job: Job, used: dict[str, list[Filled]]) -> list[Stat]:
+    """Nothing of tools whose hits nobody can tell: a rate without them would be a lie."""
+    from ondol.store.api import Stat
+
+    day, rows = int(time.time() // 86400), []
+    for name, tool in job.report.tools.items():
+        if tool.used is not None and tool.used + tool.new + tool.remade:
+            size, milliseconds = sum(one.raw_bytes for one in used.get(name, ())), round(tool.seconds_saved * 1000)
+            rows.append(Stat(day, job.scopes.write, name, tool.used, tool.new + tool.remade, size, milliseconds))
+    return rows
 
 
 def _take(job: Job, name: str, outcome: Outcome) -> None:

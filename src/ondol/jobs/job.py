@@ -74,7 +74,7 @@ class Job:
         #: Whether the command waits until all is filled.
         self.fills_all = bool(self.measures or self.share_key or at is not None)
         self._cut_off = cut_off
-        self._progress = progress
+        self.show_progress = progress
 
         # What has become of it.
         self.room: Room | None = None
@@ -219,14 +219,11 @@ class Job:
     # -- what is shown of it ------------------------------------------------------------------------------------
 
     def progress(self, what: str) -> bounded.Progress:
-        return lambda done, total: self._progress(what, done, total)
-
-    def healing_progress(self, what: str, done: int, total: int) -> None:
-        self._progress(what, done, total)
+        return lambda done, total: self.show_progress(what, done, total)
 
     def no_more_progress(self) -> None:
         """Also for work that was cut off: nothing of ours may stand on the terminal when the command starts."""
-        self._progress("", 1, 1)
+        self.show_progress("", 1, 1)
 
 
 def _tools(settings: Settings) -> tuple[set[str], list[Row]]:

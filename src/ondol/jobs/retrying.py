@@ -49,7 +49,7 @@ def _mended(job: Job, tail: bytes) -> bool:
 def _mend_room(job: Job, family: str) -> None:
     """What is torn goes; if all of it looks whole, the cache starts empty: nobody but this job has it to lose."""
     cache = job.open_room().cache_dir(family)
-    report = healing.heal(family, healing.Unlocked(cache), job.healing_progress)
+    report = healing.heal(family, healing.Unlocked(cache), job.show_progress)
     job.no_more_progress()
     if report.mended:
         taken = [one.path for one in report.taken if one.kept]
@@ -67,7 +67,7 @@ def _mend_shared(job: Job, family: str) -> bool:
     lock = CacheLock(HEALERS[family].usual_place(job.env), holder, job.report.warn, job.env)
     lock.acquire()
     try:
-        report = healing.heal(family, lock, job.healing_progress)
+        report = healing.heal(family, lock, job.show_progress)
     finally:
         lock.release()
         job.no_more_progress()

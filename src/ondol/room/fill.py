@@ -238,17 +238,18 @@ def _write_files(aside: str, ordered: Sequence[Content]) -> int:
     # Relative to a descriptor: for eight files an entry, walking the room's long path is a tenth of the work.
     here = files.open_dir(aside)
     try:
-        for name, data, mode, mtime in ordered[:-1]:
-            _make_parents(aside, name)
-            fd = os.open(name, files.CREATE, mode, dir_fd=here)
+        for file in ordered:
+            _make_parents(aside, file.name)
+            fd = os.open(file.name, files.CREATE, file.mode, dir_fd=here)
             try:
-                files.write_all(fd, data)
-                if mtime is not None:
-                    os.utime(fd, ns=(mtime, mtime))
+                files.write_all(fd, file.data)
+                status = os.fstat(fd)
+                if file is ordered[-1] or file.mtime is not None:
+                    # Access time 0, which matters for the witness: with relatime, any read will move it.
+                    os.utime(fd, ns=(0, status.st_mtime_ns if file.mtime is None else file.mtime))
             finally:
                 os.close(fd)
-        _make_parents(aside, ordered[-1].name)
-        return _write_witness(here, *ordered[-1])
+        return status.st_ino
     finally:
         os.close(here)
 
@@ -256,18 +257,6 @@ def _write_files(aside: str, ordered: Sequence[Content]) -> int:
 def _make_parents(above: str, name: str) -> None:
     if "/" in name:
         os.makedirs(os.path.join(above, os.path.dirname(name)), exist_ok=True)
-
-
-def _write_witness(here: int, name: str, data: bytes | memoryview, mode: int, mtime: int | None) -> int:
-    fd = os.open(name, files.CREATE, mode, dir_fd=here)
-    try:
-        files.write_all(fd, data)
-        status = os.fstat(fd)
-        # Access time 0: with relatime, any read will move it.
-        os.utime(fd, ns=(0, status.st_mtime_ns if mtime is None else mtime))
-        return status.st_ino
-    finally:
-        os.close(fd)
 
 
 def _move_in(aside: str, folder: str, names: Sequence[str], *, whole: bool) -> None:

@@ -24,9 +24,7 @@ _CLOSING = "closing"
 def save(room: Room, fields: dict[str, Any]) -> None:
     """Whole or not at all: from here on the room waits for `ondol close` and no longer for this process."""
     known = {"format": FORMAT, "keeps_atime": room.keeps_atime, "seen_as": room.seen_as, **fields}
-    temporary = os.path.join(room.path, f"{OPEN}.{files.random_name()}")
-    files.write_new(temporary, json.dumps(records.plain(known)).encode(), 0o600, sync=False)
-    os.rename(temporary, os.path.join(room.path, OPEN))
+    files.write_whole(os.path.join(room.path, OPEN), json.dumps(records.plain(known)).encode(), 0o600)
     os.rename(os.path.join(room.path, OWNER), os.path.join(room.path, OPENER))
 
 

@@ -17,11 +17,12 @@ def part(wanted: list[list[Stored]], uses: Mapping[Address, float]) -> tuple[lis
     if len(wanted) <= AT_ONCE:
         return wanted, []
 
-    def last_use(entry: list[Stored]) -> float:
-        return max(max(stored.published, uses.get(stored.address, 0.0)) for stored in entry)
-
-    ordered = sorted(wanted, key=last_use, reverse=True)
+    ordered = _by_use(wanted, uses)
     return ordered[:AT_ONCE], ordered[AT_ONCE:]
+
+
+def _by_use(entries: list[list[Stored]], uses: Mapping[Address, float]) -> list[list[Stored]]:
+    return sorted(entries, key=lambda e: max(max(s.published, uses.get(s.address, 0.0)) for s in e), reverse=True)
 
 
 class Choice(Record):
@@ -58,10 +59,9 @@ def select(
             versions.sort(key=lambda stored: stored.published, reverse=True)
     if sum(entry[0].size for entry in entries) <= budget:
         return Choice(entries, 0)
-    entries.sort(key=lambda entry: max(max(s.published, uses.get(s.address, 0.0)) for s in entry), reverse=True)
     taken = 0
     chosen: list[list[Stored]] = []
-    for entry in entries:
+    for entry in _by_use(entries, uses):
         if taken + entry[0].size > budget:
             continue
         taken += entry[0].size

@@ -56,6 +56,21 @@ class Published(Record):
     new: bool
 
 
+class Stat(Record):
+    """What jobs of one day report about one tool in one scope."""
+
+    #: Days since the epoch.
+    day: int
+    scope: str
+    tool: str
+    #: Entries that were used, and that had to be made.
+    hits: int
+    misses: int
+    #: The size of what was used, unpacked; and what making that had cost, as far as that is known.
+    bytes: int
+    milliseconds: int
+
+
 class Backend(Protocol):
     """A place for packs."""
 
@@ -128,6 +143,12 @@ class Backend(Protocol):
 
     def last_uses(self) -> dict[Address, float]:
         """When addresses were last noted, by this and other trusted writers; day precision."""
+
+    def report(self, rows: Iterable[Stat]) -> None:
+        """Remember what a job had of this place. A hint, as `note_use`."""
+
+    def reports(self) -> list[Stat]:
+        """What jobs of this and other trusted writers reported lately, added up; the newest day first."""
 
     def close(self) -> None:
         """Let go of descriptors and connections. Nothing is flushed here: there is nothing left to flush."""

@@ -20,8 +20,8 @@ from ondol.errors import PackError, StoreError, StoreMissing
 from ondol.host import files
 from ondol.light import Any
 from ondol.store import lane as lanes_of
-from ondol.store import marker, usage
-from ondol.store.api import Published, Stored
+from ondol.store import marker, stats, usage
+from ondol.store.api import Published, Stat, Stored
 from ondol.store.entry import MAX_PACK_BYTES, Address
 from ondol.store.lane import SUFFIX, Lane, in_spite_of_cleaning
 from ondol.words import is_plain_name
@@ -248,6 +248,17 @@ class DirectoryStore:
     def uses_of(self, job: str) -> set[Address]:
         lanes = self.lanes(self._trusts)
         return {one for lane in lanes for one in usage.of_job(lane, job) if self._trusts(lane.owner, one.scope)}
+
+    def report(self, rows: Iterable[Stat]) -> None:
+        try:
+            stats.note(self.my_lane(), rows, time.time())
+        except (OSError, StoreError):
+            return
+
+    def reports(self) -> list[Stat]:
+        now = time.time()
+        found = [(lane.owner, row) for lane in self.lanes(self._trusts) for row in stats.read(lane, now)]
+        return stats.add_up(row for owner, row in found if self._trusts(owner, row.scope))
 
     def remove_if_empty(self, lane: Lane) -> None:
         files.rmdir_quietly(lane.name, self._lanes)

@@ -94,12 +94,10 @@ def add(root: int, revocation: Revocation) -> str:
     name = files.random_name()[:12]
     try:
         data = json.dumps({"format": _FORMAT, **revocation._asdict(), "name": name}).encode()
-        files.write_new(f".{name}", data + b"\n", 0o644, dir_fd=folder, sync=True)
-        os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)
+        files.write_whole(name, data + b"\n", 0o644, folder, sync=True)
         files.fsync_dir(folder)
         files.fsync_dir(root)
     finally:
-        files.unlink_quietly(f".{name}", dir_fd=folder)
         files.close_quietly(folder)
     return name
 

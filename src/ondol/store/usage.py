@@ -13,6 +13,7 @@ from itertools import islice
 
 from ondol.host import files
 from ondol.store import lane as lanes_of
+from ondol.store import stats
 from ondol.store.entry import Address
 from ondol.words import is_plain_name
 
@@ -35,24 +36,14 @@ def note(lane: lanes_of.Lane, addresses: Iterable[Address], now: float) -> None:
     lines = {"/".join(address) for address in addresses}
     known = set(_lines(folder, today, _MAX_BYTES))
     if not lines <= known:
-        temporary = f".{files.random_name()}"
-        try:
-            files.write_new(temporary, "\n".join(sorted(lines | known)).encode(), 0o644, dir_fd=folder, sync=False)
-            os.rename(temporary, today, src_dir_fd=folder, dst_dir_fd=folder)
-        finally:
-            files.unlink_quietly(temporary, dir_fd=folder)
+        files.write_whole(today, "\n".join(sorted(lines | known)).encode(), 0o644, folder)
         forget(lane, now)
 
 
 def note_job(lane: lanes_of.Lane, job: str, addresses: Iterable[Address]) -> None:
     """What a job of this name used, instead of what it used the last time."""
-    folder, temporary = lane.make_folder(lanes_of.USAGE), f".{files.random_name()}"
     lines = sorted("/".join(address) for address in addresses)
-    try:
-        files.write_new(temporary, "\n".join(lines).encode(), 0o644, dir_fd=folder, sync=False)
-        os.rename(temporary, _JOB + job, src_dir_fd=folder, dst_dir_fd=folder)
-    finally:
-        files.unlink_quietly(temporary, dir_fd=folder)
+    files.write_whole(_JOB + job, "\n".join(lines).encode(), 0o644, lane.make_folder(lanes_of.USAGE))
 
 
 def of_job(lane: lanes_of.Lane, job: str) -> Iterator[Address]:
@@ -74,10 +65,10 @@ def forget(lane: lanes_of.Lane, now: float) -> None:
 
 
 def _current_jobs(folder: int, names: Iterable[str], now: float) -> list[str]:
-    """Of jobs that still run; at most so many, those that ran last."""
+    """What jobs wrote that may still run; at most so many, the last ones."""
     ages: list[tuple[float, str]] = []
     for name in names:
-        if name.startswith(_JOB):
+        if name.startswith((_JOB, stats.PREFIX)):
             try:
                 ages.append((now - os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime, name))
             except OSError:

@@ -8,25 +8,52 @@ from collections import Counter
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.cli.store import parser
-from ondol.host import filesystem
+from ondol.errors import OndolError
+from ondol.host import files, filesystem
 from ondol.jobs.open_store import open_store
 from ondol.light import Any
-from ondol.report import table
+from ondol.report import prometheus, table
 from ondol.store import lane as lanes_of
+from ondol.store import stats
 from ondol.store.directory import DirectoryStore
 
-_DESCRIPTION = "How much of what is in a store, from whom, how recently useful; and what its file system has left."
-_EXAMPLES = "  ondol store stats --store /ci-cache/ondol"
+_DESCRIPTION = """How much of what is in a store, from whom; what its file system has left; and what jobs had of it.
+
+Hits are entries that a job took from the store and used, misses those that it had to compile. Seconds saved are what
+compiling the used entries had cost, where the compiler's own files tell that. Jobs that may publish report them; of
+the last 30 days (here: 7) and of writers that you trust."""
+_EXAMPLES = """\
+  ondol store stats --store /ci-cache/ondol
+  ondol store stats --prometheus /var/lib/node_exporter/ondol.prom     for its textfile collector, from cron"""
+_SHOWN_DAYS = 7
 
 
 def main(arguments: list[str]) -> int:
-    parsed = parser("stats", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
+    made = parser("stats", _DESCRIPTION, _EXAMPLES)
+    made.add_argument("--prometheus", metavar="FILE", help="write the numbers there, whole, instead of showing them")
+    parsed = made.parse_args(arguments)
     store = open_store(flags.settings(parsed))
     facts = _facts(store)
+    if parsed.prometheus:
+        _write(parsed.prometheus, prometheus.render(facts))
     if parsed.as_json:
         output.say_json(facts)
-        return exitcodes.OK
-    output.say(f"{store.where}: {words.entries(facts['entries'])}, {words.size(facts['bytes'])}")
+    if not parsed.as_json and not parsed.prometheus:
+        _show(store.where, facts)
+    return exitcodes.OK
+
+
+def _write(path: str, text: str) -> None:
+    """The collector may look at any moment."""
+    try:
+        files.write_whole(path, text.encode("utf-8", "replace"), 0o644)
+    except OSError as error:
+        hint = "name a file in a directory that you can write, such as the textfile collector's"
+        raise OndolError(f"--prometheus {path} was not written", because=error.strerror or str(error), hint=hint)
+
+
+def _show(where: str, facts: dict[str, Any]) -> None:
+    output.say(f"{where}: {words.entries(facts['entries'])}, {words.size(facts['bytes'])}")
     output.say(f"may publish for everybody: {facts['writers']} (said by uid {facts['said_by']})")
     if facts["require_signature"]:
         output.say(f"must be signed: {', '.join(facts['require_signature'])}")
@@ -46,7 +73,10 @@ def main(arguments: list[str]) -> int:
     if rows:
         header = ("lane", "trusted", "entries", "packed", "quarantined", "half-written")
         output.say_lines(table.render(header, rows, right=(2, 3, 4, 5)))
-    return exitcodes.OK
+    days = sorted({row["day"] for row in facts["jobs"]})[-_SHOWN_DAYS:]
+    jobs = [[*map(str, row.values())] for row in facts["jobs"] if row["day"] in days]
+    if jobs:
+        output.say_lines(table.render([name.replace("_", " ") for name in facts["jobs"][0]], jobs, right=(2, 3, 4, 5)))
 
 
 def _facts(store: DirectoryStore) -> dict[str, Any]:
@@ -81,4 +111,14 @@ def _facts(store: DirectoryStore) -> dict[str, Any]:
         "free_inodes": inodes,
         "file_system": filesystem.fs_type(store.where),
         "lanes": lanes,
+        "jobs": _jobs(store),
     }
+
+
+def _jobs(store: DirectoryStore) -> list[dict[str, Any]]:
+    """By day and tool, whatever the scope."""
+    found = []
+    for day, _, tool, hits, misses, size, milliseconds in stats.add_up(r._replace(scope="") for r in store.reports()):
+        known = {"day": time.strftime("%Y-%m-%d", time.gmtime(day * stats.DAY)), "tool": tool, "hits": hits}
+        found.append({**known, "misses": misses, "bytes_used": size, "seconds_saved": milliseconds / 1000})
+    return found
