@@ -12,7 +12,7 @@ import pytest
 from ondol import exitcodes
 from ondol.engines import choose
 from ondol.errors import OndolError
-from ondol.fleet import devices, journal, pytest_inside, record
+from ondol.fleet import clean, devices, journal, pytest_inside, record
 from ondol.fleet.options import IN_FILE, destination
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
@@ -52,6 +52,7 @@ def before_conftests(early_config: pytest.Config) -> None:
         if station is not None:
             station.fail(error)
         raise pytest.UsageError(str(error))
+    clean.watch(early_config)
     collecting = facts.begin(options.ondol_device_facts)
     if collecting is not None:
         early_config.pluginmanager.register(collecting, "ondol-device-facts")

@@ -20,7 +20,8 @@ BEGINNING = """
 import json, os, sys
 from pathlib import Path
 from ondol.testing.facts.client import Client
-from ondol.testing.facts.stand_ins import StandIns, culprit
+from ondol.fleet.threads import culprit
+from ondol.testing.facts.stand_ins import StandIns
 
 kept = os.environ.get("KEPT")
 client = Client(Path(kept) if kept else None)
@@ -166,7 +167,7 @@ def test_the_line_that_touched_the_device_is_named(touched: Path, tmp_path: Path
         f"""
 sys.path.insert(0, {str(tmp_path)!r})
 import conftest_like
-print(json.dumps({{"line": culprit(stand_ins.touched, {str(tmp_path)!r})}}))
+print(json.dumps({{"line": culprit(stand_ins.touched, {str(tmp_path)!r}, ["/torch/"])}}))
 """,
     )
     assert said == {"line": 'conftest_like.py:3 (REF = torch.ones(2, device="cuda"))'}

@@ -74,6 +74,7 @@ def test_thread_pools_share_the_cores_and_what_the_user_set_stays() -> None:
     caps = thread_caps(10_000, {"OMP_NUM_THREADS": "7"})
     assert "OMP_NUM_THREADS" not in caps
     assert caps["MKL_NUM_THREADS"] == "1"
+    assert thread_caps(1, {}) == {}, "one worker shares with nobody"
 
 
 @pytest.mark.parametrize(
@@ -165,10 +166,8 @@ def test_a_thread_in_the_controller_makes_workers_be_spawned_and_says_why(suite)
         "test_2": "failed",
         "test_3": "passed",
     }
-    assert (
-        "spawned, each collecting what it is sent (Python threads are running after collection: poller)"
-        in result.output
-    )
+    assert "spawned, each collecting what it is sent" in result.output
+    assert "Python threads are running after collection: poller, started at conftest.py:2 (" in result.output
     assert not suite.survivors()
 
 
@@ -176,10 +175,10 @@ def test_an_open_device_file_is_a_reason_not_to_fork(monkeypatch) -> None:
     from ondol.fleet import clean
 
     monkeypatch.setattr(clean, "DEVICE_FILES", ("/dev/zero",))
-    assert clean.why_not_fork() is None
+    assert clean.reason() is None
     fd = os.open("/dev/zero", os.O_RDONLY)
     try:
-        assert "/dev/zero" in (clean.why_not_fork() or "")
+        assert "/dev/zero" in (clean.reason() or "")
     finally:
         os.close(fd)
 
@@ -193,7 +192,7 @@ def test_an_initialised_runtime_is_a_reason_not_to_fork(monkeypatch) -> None:
     torch = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert "torch.cuda was initialised" in (clean.why_not_fork() or "")
+    assert "torch.cuda was initialised" in (clean.reason() or "")
 
 
 def test_a_spawned_worker_that_collects_something_else_says_what(suite) -> None:

@@ -94,4 +94,4 @@ def test_the_plugin_whose_thread_forbids_a_fork_is_named(suite) -> None:
     )
     ours = suite.pytest("-p", "some_plugin")
     assert "1 passed" in ours.summary
-    assert "run_server (some_plugin)" in ours.output
+    assert "run_server, started at some_plugin.py:4" in ours.output

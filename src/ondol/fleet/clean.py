@@ -1,7 +1,7 @@
 """May this process be forked into workers? Only if a child could do everything that a new process could.
 
-The OpenBLAS pool that torch starts survives a fork; Python threads and device contexts do not. So the evidence is:
-Python threads, open device files, an initialised device runtime. The number of kernel threads alone says nothing.
+A fork takes one thread along and no device context. So the evidence is: Python threads, native threads that nobody
+would make again (`threads`), open device files, an initialised device runtime; and last a fork that is tried (`trial`).
 """
 
 from __future__ import annotations
@@ -10,35 +10,56 @@ import glob
 import os
 import sys
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
+from ondol.fleet import known_leftovers, threads, trial
+
 #: Who touched a device while tests were collected, if that was noticed: `tests/conftest.py:12 (…)`.
 TOUCHED = pytest.StashKey[str]()
+WATCH = pytest.StashKey[threads.Watch]()
 DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
+_INSTEAD = "in a fixture or a test instead, it would let workers start in milliseconds"
 
 
-def why_not_fork(toucher: str = "") -> str | None:
-    """None when clean; otherwise the first reason, in words, with the line that is to blame where it is known."""
-    reason = _reason()
-    if reason is None or not toucher:
-        return reason
-    return f"{reason}; touched by {toucher}: in a fixture instead, it would let workers start in milliseconds"
+def watch(config: pytest.Config) -> None:
+    """Before conftests are loaded: who starts threads from now on is noted."""
+    config.stash[WATCH] = threads.Watch(str(config.rootpath))
+    config.pluginmanager.register(config.stash[WATCH], "ondol-threads")
 
 
-def _reason() -> str | None:
+def why_not_fork(config: pytest.Config, env: dict[str, str]) -> str | None:
+    """As `--start` wishes; `env` selects the device that a fork is tried with."""
+    wish = config.getoption("ondol_start")
+    if wish != "auto":
+        return "asked for" if wish == "spawn" else None
+    watching = config.stash.get(WATCH, None)
+    return reason(config.stash.get(TOUCHED, ""), watching.since if watching else {}) or trial.why_not(env)
+
+
+def reason(toucher: str = "", since: Mapping[int, str] = MappingProxyType({})) -> str | None:
+    """None when clean; otherwise the first reason, in words, with the line or file to blame where it is known."""
     if sys.platform != "linux":
         return f"fork is not safe on {sys.platform}"
-    threads = [_describe(t) for t in threading.enumerate() if t is not threading.main_thread()]
-    if threads:
-        return f"Python threads are running after collection: {', '.join(threads[:4])}"
-    if opened := open_devices():
-        return f"a device is open after collection: {opened[0]}"
-    return _runtime_initialised()
+    pooled = known_leftovers.pooled_threads() | {threading.main_thread().ident}
+    strangers = [t for t in threading.enumerate() if t.ident not in pooled and not known_leftovers.of_thread(t.name)]
+    if strangers:
+        told = ", ".join(map(_describe, strangers[:4]))
+        return f"Python threads are running after collection: {told}; {_INSTEAD}"
+    if native := threads.lost():
+        files = list(dict.fromkeys(since[one.tid] for one in native if one.tid in since))
+        told = threads.described(native) + (f", since the import of {files[0]}" if files else "")
+        return f"native threads are running after collection: {told}; {_INSTEAD}"
+    found = f"a device is open after collection: {opened[0]}" if (opened := open_devices()) else _runtime_initialised()
+    return f"{found}; touched by {toucher}; {_INSTEAD}" if found and toucher else found
 
 
 def _describe(thread: threading.Thread) -> str:
-    """With the module that started it, as far as the thread tells: a plugin's thread has any name."""
+    """With the line that started it, or else its module, as far as the thread tells: a plugin's thread has any name."""
+    if started := getattr(thread, "ondol_started", ""):
+        return f"{thread.name}, started at {started}"
     module = getattr(getattr(thread, "_target", None), "__module__", "") or type(thread).__module__
     return thread.name if module == "threading" else f"{thread.name} ({module})"
 

@@ -200,7 +200,11 @@ def nvidia_memory() -> dict[str, int]:
 
 
 def thread_caps(workers: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Cores divided by workers, for every pool that would otherwise take them all. What the user set stays."""
+    """Cores divided by workers, for every pool that would otherwise take them all. What the user set stays, and one
+    worker sees what plain pytest shows.
+    """
+    if workers <= 1:
+        return {}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = str(max(1, cores // max(1, workers)))
     return {name: share for name in THREAD_VARIABLES if name not in env}

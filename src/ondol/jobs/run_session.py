@@ -122,7 +122,7 @@ def history_path(config: pytest.Config) -> Path | None:
 class _Links:
     """Starts agents, by fork where the process is clean and by a new interpreter where it is not."""
 
-    def __init__(self, session: pytest.Session, tmpdir: str, private: list[int]) -> None:
+    def __init__(self, session: pytest.Session, fleet: Fleet, tmpdir: str, private: list[int]) -> None:
         config = session.config
         self._session = session
         self._private = private
@@ -135,9 +135,7 @@ class _Links:
             silence=option(config, "engine-silence"),
         )
         self._base = pytest_inside.base_temp(config)
-        wish = option(config, "start")
-        toucher = config.stash.get(clean.TOUCHED, "")
-        self.why_not = clean.why_not_fork(toucher) if wish == "auto" else ("asked for" if wish == "spawn" else None)
+        self.why_not = clean.why_not_fork(config, fleet.environment(tuple(d.name for d in fleet.devices[:1])))
 
     @property
     def mode(self) -> str:
@@ -204,7 +202,7 @@ def run_session(
             links = (
                 _FarLinks(config, far, plan)
                 if far
-                else _Links(session, tmpdir, [record.fileno(), *interrupts.descriptors()])
+                else _Links(session, fleet, tmpdir, [record.fileno(), *interrupts.descriptors()])
             )
             _record_plan(record, config, fleet, plan, links.mode)
             live = _live_view(config, plan, known)

@@ -9,6 +9,7 @@ import signal
 import sys
 import traceback
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -60,8 +61,6 @@ class NodePlugin:
         self._station = station
         self._fleet = fleet
         self._errors: list[str] = []
-        wish = config.getoption("ondol_start")
-        self._wish = str(wish)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -119,15 +118,15 @@ class NodePlugin:
                 devices=devices,
                 cpus=len(os.sched_getaffinity(0)),
                 host=os.uname().nodename,
-                mode=self._why_not_fork() or "forked",
+                mode=self._why_not_fork or "forked",
                 python=sys.version.split()[0],
             )
         )
 
+    @cached_property
     def _why_not_fork(self) -> str | None:
-        if self._wish == "auto":
-            return clean.why_not_fork(self._config.stash.get(clean.TOUCHED, ""))
-        return "asked for" if self._wish == "spawn" else None
+        env = self._fleet.environment(tuple(device.name for device in self._fleet.devices[:1]))
+        return clean.why_not_fork(self._config, env)
 
     # ------------------------------------------------------------------ becoming the agent
 
@@ -135,7 +134,7 @@ class NodePlugin:
         tmpdir, links = self._station.start.tmpdir, room.links(os.environ)
         rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go.rules)
         limits = Limits(**go.limits)
-        if self._why_not_fork():
+        if self._why_not_fork:
             self._replace_this_process(session, limits, rules)
         base: Path | None = pytest_inside.base_temp(session.config)
         be_agent(Agent(self._station.channel, fork_launcher(session, base), limits, rules))

@@ -15,8 +15,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from ondol.fleet import known_leftovers
 from ondol.fleet.clean import DEVICE_FILES
-from ondol.fleet.worker import known_leftovers
 from ondol.host import proctree
 
 #: Growth of one item that is worth a word.

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import pytest_inside, worker_names
+from ondol.fleet import known_leftovers, pytest_inside, worker_names
 from ondol.fleet.messages import (
     Broken,
     Clear,
@@ -337,6 +337,7 @@ def begin_in_fork(
     try:
         settle_in(place, dump_fd)
         no_terminal()
+        known_leftovers.make_again()
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(session.config)
         pytest_inside.unregister_reporters(session.config)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ondol.fleet import clean
+from ondol.fleet import clean, threads
 from ondol.testing.facts.client import Client, kept_file
-from ondol.testing.facts.stand_ins import StandIns, culprit
+from ondol.testing.facts.stand_ins import StandIns
 
 
 def begin(choice: str) -> FactsPlugin | None:
@@ -52,4 +52,5 @@ class FactsPlugin:
 
     def _blame(self, root: str) -> str:
         stack: list[traceback.FrameSummary] = self._stand_ins.touched
-        return (culprit(stack, root) if stack else "") or self._first or self._client.broken
+        line = threads.culprit(stack, root, (f"{os.sep}torch{os.sep}",))
+        return line or self._first or self._client.broken

@@ -164,14 +164,3 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         loader.exec_module = execute_and_replace  # type: ignore[method-assign]
         return spec
-
-
-def culprit(stack: Sequence[traceback.FrameSummary], root: str) -> str:
-    """`conftest.py:12 (x = torch.ones(2, device="cuda"))`: the suite's innermost line, else the last outside torch."""
-    inside = [f for f in stack if f.filename.startswith(root + os.sep) and "site-packages" not in f.filename]
-    outside = [f for f in stack if f"{os.sep}torch{os.sep}" not in f.filename]
-    if not inside and not outside:
-        return ""
-    chosen = (inside or outside)[-1]
-    name = os.path.relpath(chosen.filename, root) if chosen in inside else chosen.filename
-    return f"{name}:{chosen.lineno} ({(chosen.line or '').strip()[:80]})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,20 @@ def of_child(command: str) -> Known | None:
 
 def pooled_threads() -> set[int | None]:
     """Threads of Inductor's own pool carry no name that could tell them from anybody else's: the pool knows them."""
-    module = sys.modules.get("torch._inductor.async_compile")
+    pool = _inductors_pool()
     try:
-        pool = module.AsyncCompile.pool  # type: ignore[union-attr]
         return {t.ident for t in pool()._threads} if pool.cache_info().currsize else set()
     except AttributeError:
-        return set()  # not imported, or another version's: then they are told
+        return set()  # another version's: then they are told
+
+
+def make_again() -> None:
+    """In a fork, which has none of these threads: whoever needs them starts them. Inductor's compile pool does that."""
+    getattr(_inductors_pool(), "cache_clear", int)()
+    bar = getattr(sys.modules.get("tqdm.std"), "tqdm", None)
+    if getattr(bar, "monitor", None) is not None:
+        bar.monitor = None  # type: ignore[union-attr]
+
+
+def _inductors_pool() -> Any:
+    return getattr(getattr(sys.modules.get("torch._inductor.async_compile"), "AsyncCompile", None), "pool", None)

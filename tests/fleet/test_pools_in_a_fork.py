@@ -1,0 +1,250 @@
+"""A fork takes along one thread only: a pool that libraries made while tests were imported is lost in every worker.
+
+Then a worker waits for threads that do not exist, 30 minutes a test. Pools are ended before the fork where their
+library can do that; what is left is named, and workers are spawned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from people import ROOT
+from suites import Result, Suite
+
+real = pytest.mark.real
+
+
+@pytest.fixture
+def libraries(suite: Suite) -> Suite:
+    """A suite that can import torch, scikit-learn, polars and threadpoolctl."""
+    tools, suites = ROOT / ".build" / "tools", ROOT / ".build" / "suites"
+    for one in (suites, tools):
+        assert one.is_dir(), f"make test installs it; for pytest alone: make .build/{one.name}"
+    [packages] = (tools / "lib").glob("python3*/site-packages")
+    suite.variables["PYTHONPATH"] = os.pathsep.join(map(str, [suite.path, suites, packages]))
+    return suite
+
+
+def run(suite: Suite, *arguments: str) -> Result:
+    """With a deadline that a worker that hangs reaches, and no other attempt."""
+    options = ("--ondol-timeout=60", "--ondol-judge=off", "--ondol-retries=0", "-p", "no:asyncio")
+    return suite.pytest(*options, *arguments)
+
+
+TORCH = """
+    import torch
+    A = torch.rand(1500, 1500)
+    REFERENCE = torch.softmax(A @ A, -1)
+    def test_same(): assert torch.allclose(torch.softmax(A @ A, -1), REFERENCE)
+    def test_again(): assert torch.allclose(torch.softmax(A @ A, -1), REFERENCE)
+"""
+SKLEARN = """
+    import numpy
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    X = numpy.random.default_rng(0).random((20000, 10))
+    Y = (X[:, 0] > 0.5).astype(int)
+    def fitted(): return HistGradientBoostingClassifier(max_iter=3).fit(X, Y).score(X, Y)
+    SCORE = fitted()
+    def test_same(): assert abs(fitted() - SCORE) < 0.01
+    def test_again(): assert abs(fitted() - SCORE) < 0.01
+"""
+POLARS = """
+    import polars
+    FRAME = polars.DataFrame({"a": [1, 2, 2], "b": [1, 2, 3]})
+    def total(): return FRAME.lazy().group_by("a").agg(polars.col("b").sum()).sort("a").collect().to_dicts()
+    REFERENCE = total()
+    def test_same(): assert total() == REFERENCE
+    def test_again(): assert total() == REFERENCE
+"""
+
+
+@real
+@pytest.mark.parametrize("text", [TORCH, SKLEARN], ids=["torch", "sklearn"])
+def test_a_pool_of_openmp_made_at_import_is_ended_and_workers_are_forked(libraries: Suite, text: str) -> None:
+    result = run(libraries.write(test_pool=text))
+    assert result.record.counts() == {"passed": 2}, result.output
+    assert result.record.run.mode.startswith("forked"), result.record.run.mode
+
+
+@real
+def test_a_pool_that_no_fork_survives_is_named_and_workers_are_spawned(libraries: Suite) -> None:
+    result = run(libraries.write(test_pool=POLARS))
+    assert result.record.counts() == {"passed": 2}, result.output
+    mode = result.record.run.mode
+    assert mode.startswith("spawned"), mode
+    for word in ("polars", "test_pool.py", "fixture"):
+        assert word in mode, mode
+    assert mode in " ".join(result.output.split()), "the summary says it too"
+
+
+SEEN = """
+    import json, os, subprocess, sys, threading
+    import numpy, torch, threadpoolctl, sklearn.ensemble
+
+    A = torch.rand(1500, 1500)
+    torch.softmax(A @ A, -1)
+
+    def say(name, value):
+        with open(os.environ["LOG"], "a") as log:
+            log.write(json.dumps([name, value]) + "\\n")
+
+    def limits(): return {k: v for k, v in os.environ.items() if k.endswith(("_NUM_THREADS", "_MAXIMUM_THREADS"))}
+    def pools(): return sorted([p["internal_api"], p["num_threads"], p["prefix"]] for p in threadpoolctl.threadpool_info())
+    AT_IMPORT = [limits(), pools(), torch.get_num_threads()]
+
+    def test_numbers():
+        say("at import", AT_IMPORT)
+        say("in a test", [limits(), pools(), torch.get_num_threads()])
+
+    def test_in_a_thread():
+        thread = threading.Thread(target=lambda: say("thread", [pools(), torch.get_num_threads()]))
+        thread.start()
+        thread.join()
+
+    def test_in_a_process():
+        program = "import os; print(sorted(k for k in os.environ if k.endswith(('_NUM_THREADS', '_MAXIMUM_THREADS'))))"
+        say("process", subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout)
+"""
+
+
+@real
+@pytest.mark.parametrize("given", [{}, {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}], ids=["unset", "set"])
+def test_what_tests_see_of_pools_is_what_plain_pytest_shows(libraries: Suite, given: dict[str, str]) -> None:
+    """As module-level code does, too: a limit for the time of the collection would be seen by both."""
+    libraries.write(test_seen=SEEN).variables |= given
+    plain = libraries.plain("-p", "no:asyncio")
+    assert len(plain.log) == 4, plain.output
+    ours = run(libraries)
+    assert ours.record.run.mode.startswith("forked"), ours.record.run.mode
+    assert sorted(ours.log) == sorted(plain.log)
+
+
+@real
+def test_threads_that_torch_makes_anew_in_a_fork_do_not_prevent_it(libraries: Suite) -> None:
+    """`torch.set_num_threads` in a conftest starts threads of another pool, which torch replaces in a fork."""
+    quantised = """
+        import torch
+        def test_uses_that_pool():
+            torch.backends.quantized.engine = "qnnpack"
+            assert torch.get_num_threads() == 2
+            numbers = torch.quantize_per_tensor(torch.rand(512, 512), 0.1, 0, torch.quint8)
+            torch.ao.nn.quantized.Linear(512, 512)(numbers)
+    """
+    libraries.write(conftest="import torch\ntorch.set_num_threads(2)\n", test_pool=quantised)
+    result = run(libraries, "-p", "no:warnings")
+    assert result.record.counts() == {"passed": 1}, result.output
+    assert result.record.run.mode.startswith("forked"), result.record.run.mode
+
+
+@real
+def test_threads_known_to_be_harmless_or_made_anew_do_not_prevent_a_fork(libraries: Suite) -> None:
+    libraries.write(
+        test_known="""
+        import os, torch, tqdm
+        import torch._inductor.config
+        from torch._inductor.async_compile import AsyncCompile
+        torch._inductor.config.compile_threads = 2
+        AsyncCompile.process_pool()
+        AsyncCompile.pool().submit(os.getpid).result()
+        bar = tqdm.tqdm(range(3))
+        next(iter(bar))
+        def test_compile():
+            assert torch.compile(lambda x: torch.sin(x) + 2 * x)(torch.zeros(4)).sum() == 0
+        def test_pool(): assert AsyncCompile.pool().submit(os.getpid).result() == os.getpid()
+        """
+    ).variables["TORCHINDUCTOR_CACHE_DIR"] = str(libraries.path / "cache")
+    result = run(libraries)
+    assert result.record.counts() == {"passed": 2}, result.output
+    assert result.record.run.mode.startswith("forked"), result.record.run.mode
+
+
+def test_a_python_thread_is_named_with_the_line_that_started_it(suite: Suite) -> None:
+    suite.write(
+        helper="import concurrent.futures as f\npool = f.ThreadPoolExecutor(1, 'mine')\ndef use():\n    pool.submit(int)\n",
+        test_t="import helper\n\nhelper.use()\n\ndef test_1(): pass\n",
+    )
+    result = suite.pytest()
+    assert result.record.counts() == {"passed": 1}
+    assert "mine_0, started at helper.py:4" in result.record.run.mode, result.record.run.mode
+
+
+# ---------------------------------------------------------------------- the trial
+
+TRIAL = """
+import json, os, sys, time
+from ondol.fleet import trial
+{}
+before = len(os.listdir("/proc/self/task"))
+print(json.dumps([trial.why_not({{}}, patience=0.5), len(os.listdir("/proc/self/task")) - before]))
+"""
+#: A library that works in the process where it was imported, and does this in a fork of it.
+STICKY = """
+class Device:
+    home = os.getpid()
+    def is_available(self): return True
+class Torch:
+    cuda = Device()
+    def ones(self, *shape, device):
+        if os.getpid() != Device.home:
+            {}
+        return self
+sys.modules["torch"] = Torch()
+"""
+
+
+def tried(beginning: str) -> tuple[str | None, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", TRIAL.format(beginning)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said, threads = json.loads(done.stdout)
+    return said, threads
+
+
+def test_a_device_that_fails_or_hangs_in_a_fork_is_found_before_a_worker_needs_it() -> None:
+    why, _ = tried(STICKY.format("raise RuntimeError('cannot re-initialise')"))
+    assert why is not None
+    assert "cannot re-initialise" in why
+    why, _ = tried(STICKY.format("time.sleep(1000)"))
+    assert why is not None
+    assert "no answer within 0.5 seconds" in why
+    assert "killed by SIGKILL" in str(tried(STICKY.format("os.kill(os.getpid(), 9)"))[0])
+    assert tried(STICKY.format("pass"))[0] is None
+
+
+def test_nothing_is_tried_where_no_such_library_is_loaded() -> None:
+    """A trial costs a fork, and every suite would pay for it."""
+    assert tried("os.fork = None") == (None, 0)
+
+
+def test_a_parallel_region_that_does_not_end_in_a_fork_is_found(tmp_path: Path) -> None:
+    """The real thing: a pool of GNU OpenMP that nobody ended."""
+    (tmp_path / "team.c").write_text(
+        "#include <omp.h>\nint team(void){int n=0;\n#pragma omp parallel\n#pragma omp atomic\nn++;return n;}\n"
+    )
+    library = tmp_path / "team.so"
+    subprocess.run(["cc", "-fopenmp", "-shared", "-fPIC", "-o", library, tmp_path / "team.c"], check=True)
+    load = f"import ctypes\nos.environ['OMP_NUM_THREADS'] = '3'\nteam = ctypes.CDLL({str(library)!r})\nassert team.team() == 3\n"
+    why, _ = tried(load)
+    assert why is not None
+    assert "no answer" in why
+    why, threads = tried(load + "from ondol.fleet import threads\nthreads.end_pools()\n")
+    assert (why, threads) == (None, 0), "and the trial starts no thread in this process"
+
+
+def test_the_run_falls_back_to_spawned_workers_and_says_why(suite: Suite) -> None:
+    suite.write(
+        fakes="import os, sys, time\n" + STICKY.format("raise RuntimeError('cannot re-initialise')"),
+        test_a="import fakes\ndef test_1(): pass\ndef test_2(): pass\n",
+    )
+    result = suite.pytest()
+    assert result.record.counts() == {"passed": 2}, result.output
+    assert result.record.run.mode.startswith("spawned"), result.record.run.mode
+    assert "cannot re-initialise" in result.record.run.mode
+    assert result.output.count("cannot re-initialise") == 1
