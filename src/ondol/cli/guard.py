@@ -19,10 +19,10 @@ _USAGE = "ondol guard [--cache DIR] [options] -- COMMAND …"
 _DESCRIPTION = """Run a command that uses a shared cache (uv, pip): one at a time, healed if the cache is at fault.
 
 The lock belongs to the directory itself: two caches never wait for each other, one cache always does, whatever TMPDIR,
-user or path. Trouble with locks never stops the command. If it fails of a fault that is known to come from the cache,
-the bad entries are found by their own checksums and set aside, only they, and it is run once more. Network errors,
-resolver errors, full disks and unknown failures never touch the cache. Streams, signals and exit status are the
-command's own."""
+user or path. Trouble with locks never stops the command. If the command fails, and the error is one that is known to
+come from the cache, the bad entries are found by their own checksums and set aside, and it is run once more. No good
+entry is touched. Network errors, resolver errors, full disks and unknown failures never touch the cache. Streams,
+signals and exit status are the command's own."""
 _EXAMPLES = """\
   ondol guard -- uv pip install -r requirements.txt       the cache that uv itself names
   ondol guard --cache /ci-cache/uv -- make deps

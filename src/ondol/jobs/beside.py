@@ -38,7 +38,9 @@ def start(job: Job) -> None:
     """Only for jobs that may publish however they end."""
     managed = [row for row in job.managed if row.sharing in ONE_BY_ONE]
     gives = job.settings.publish == "auto" and job.may_publish(status=0).publish
-    if managed and (gives or job.fills_beside) and job.room and job.fills_room and not job.store_failure:
+    # Beside a job that measures nothing works: the processor is the command's.
+    wanted = managed and (gives or job.fills_beside) and not job.measures
+    if wanted and job.room and job.fills_room and not job.store_failure:
         job.work_beside(partial(_work, job, managed, time.time(), gives), _MEMORY)
 
 
