@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,7 +132,27 @@ def test_script_has_a_trap(name: str) -> None:
 
 
 def test_change_is_more_than_one_word_before_the_command() -> None:
-    before, after = ((FOLDER / name).read_text() for name in ("before.sh", "after.sh"))
-    assert before.replace("uv pip install", "ondol guard -- uv pip install") == after
-    assert before.count("uv pip install") == 1
+    before, after, remedy = ((FOLDER / name).read_text() for name in ("before.sh", "after.sh", "clean.sh"))
+    lines = after.replace("guard uv pip install", "uv pip install").splitlines()
+    assert set(before.splitlines()) <= set(lines)
+    assert len(after.splitlines()) < len(remedy.splitlines())
     check_diff(FOLDER / "README.md", FOLDER / "before.sh", FOLDER / "after.sh")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_script_fails_where_ondol_is_missing(tmp_path: Path, there: bool) -> None:
+    """Stand-ins that tell how they were called: what matters is which command the script starts."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("uv", "ondol") if there else ("uv",):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        ["bash", FOLDER / "after.sh"],
+        env={"PATH": f"{programs}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    install = "uv pip install --python build/venv -r toolchain/requirements.txt"
+    assert done.stdout.splitlines()[1:] == [f"ondol guard -- {install}" if there else install, "Toolchain installed"]
