@@ -12,8 +12,9 @@ import pytest
 from ondol import exitcodes
 from ondol.engines import choose
 from ondol.errors import OndolError
-from ondol.fleet import clean, devices, journal, pytest_inside, record
+from ondol.fleet import clean, devices, journal, pytest_inside
 from ondol.fleet.options import IN_FILE, destination
+from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
@@ -141,20 +142,20 @@ class Runner:
             else:
                 self.far = run_session.Far(engine, wish, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
-            self.journal = journal.Journal(run_session.journal_path(config))
+            self.book = Book(run_session.journal_path(config))
         except OSError as error:
             path = run_session.journal_path(config)
             raise pytest.UsageError(f"--journal {path}: {error}. Nothing was run; name a file that can be made")
         except OndolError as error:
             raise pytest.UsageError(str(error))
         self.config = config
-        self.ended: run_session.Ended | None = None
+        self.ran = False
 
     # ------------------------------------------------------------------ collection
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         if isinstance(collector, pytest.File):
-            self.journal.write(journal.Collecting(collector.nodeid))
+            self.book.write(journal.Collecting(collector.nodeid))
 
     # ------------------------------------------------------------------ the run
 
@@ -166,12 +167,12 @@ class Runner:
         if not session.items:
             return True
         try:
-            self.ended = run_session.run_session(
-                session, self.fleet, self.journal, self.config.stash[xdist_options.WISH].dist, self.far
-            )
+            wish = self.config.stash[xdist_options.WISH]
+            run_session.run_session(session, self.fleet, self.book, wish.dist, self.far)
         except OndolError as error:
             raise pytest.UsageError(str(error))
-        return _say_how_it_stopped(session, self.ended)
+        self.ran = True
+        return _say_how_it_stopped(session, self.book.record.stopped)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         return run_replay.status_of(report)
@@ -179,32 +180,28 @@ class Runner:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         status = int(exitstatus)
-        if self.ended is not None:
-            status = exit_status(status, self.ended)
-            session.exitstatus = status
-        self.journal.write(journal.Over(status, self._counts()))
-
-    def _counts(self) -> dict[str, int]:
-        return {v.value: n for v, n in self.ended.controller.tally.counts.items()} if self.ended else {}
+        if self.ran:
+            session.exitstatus = status = exit_status(status, self.book.record)
+        self.book.write(journal.Over(status, self.book.record.counts() if self.ran else {}))
 
     def pytest_unconfigure(self) -> None:
-        self.journal.close()
+        self.book.close()
 
     def pytest_report_header(self) -> str:
         if self.far is not None:
-            return f"ondol: {self.fleet.how}, journal {self.journal.path}"
+            return f"ondol: {self.fleet.how}, journal {self.book.path}"
         kind = self.fleet.devices[0].kind
-        return f"ondol: {len(self.fleet.devices)} x {kind} ({self.fleet.how}), journal {self.journal.path}"
+        return f"ondol: {len(self.fleet.devices)} x {kind} ({self.fleet.how}), journal {self.book.path}"
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self.ended is not None:
-            run_summary.write(terminalreporter, self.ended)
+        if self.ran:
+            run_summary.write(terminalreporter, self.book.record, self.book.path)
             self._tell_github(terminalreporter)
 
     def _tell_github(self, terminal: Any) -> None:
         if not run_github.here(os.environ):
             return
-        found = record.load(self.journal.path)
+        found = self.book.record
         terminal.line("::group::ondol annotations")
         for line in run_github.commands(found):
             terminal.line(line)
@@ -212,13 +209,12 @@ class Runner:
         run_github.write_step_summary(found, os.environ)
 
 
-def _say_how_it_stopped(session: pytest.Session, ended: run_session.Ended) -> bool:
+def _say_how_it_stopped(session: pytest.Session, stopped: journal.Stopped | None) -> bool:
     """Leave the loop as pytest's own would have."""
-    controller = ended.controller
-    if controller.stop_reason == "interrupted":
+    if stopped is not None and stopped.reason == "interrupted":
         raise KeyboardInterrupt
-    if controller.exit_request is not None:
-        message, status = controller.exit_request
+    if stopped is not None and stopped.exit is not None:
+        message, status = stopped.exit
         pytest.exit(message, status)
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
@@ -227,16 +223,15 @@ def _say_how_it_stopped(session: pytest.Session, ended: run_session.Ended) -> bo
     return True
 
 
-def exit_status(status: int, ended: run_session.Ended) -> int:
+def exit_status(status: int, record: RunRecord) -> int:
     """pytest's own, unless the run could not say everything."""
-    controller = ended.controller
-    if not controller.tally.adds_up:
+    if not all(item.verdict for item in record.items):
         return int(pytest.ExitCode.INTERNAL_ERROR)
-    if controller.stop_reason == "session-timeout":
+    if record.stopped is not None and record.stopped.reason == "session-timeout":
         return exitcodes.SESSION_TIMEOUT
-    if status == pytest.ExitCode.OK and controller.tally.incomplete:
+    if status == pytest.ExitCode.OK and record.unknown:
         return exitcodes.INCOMPLETE
     # What the settings of the cache wing ask for is a matter of the rooms, and those are on the nodes.
-    rooms = [room.status for room in controller.nodes.rooms.values()]
+    rooms = [room.status for room in record.rooms]
     asked = [s for s in (exitcodes.NOT_WARM, exitcodes.STRICT) if s in rooms]
     return asked[0] if status == pytest.ExitCode.OK and asked else status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,57 @@ def test_an_agent_loads_no_pytest() -> None:
 def test_only_one_module_leans_on_the_insides_of_pytest() -> None:
     found = {str(p.relative_to(SRC)) for p in MODULES for name in everything_imported(p) if name.startswith("_pytest")}
     assert found == {"fleet/pytest_inside.py"}
+
+
+#: Who may touch a private name of pytest's objects, besides: `-n` cannot be an option of anybody else's otherwise.
+_EXCUSED = {("testing/xdist_options.py", "group._addoption")}
+
+
+def private_names(path: Path) -> set[str]:
+    """Private attributes of other objects, by dot or by `getattr`."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and re.match("_[a-z]", node.attr):
+            found.add(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "setattr", "hasattr"}:
+            name = getattr(node.args[1], "value", "") if len(node.args) > 1 else ""
+            found |= {f"{ast.unparse(node.args[0])}.{name}"} if re.match("_[a-z]", str(name)) else set()
+    ours = r"(self|cls|os|sys|libc|watch)\.\w+|.*\._(replace|asdict|fields)|thread\._target"
+    return {name for name in found if not re.fullmatch(ours, name)}
+
+
+def test_nobody_else_touches_private_names_of_pytests_objects() -> None:
+    """The terminal's writer, the session's fixtures, plugins' sessions: a new pytest breaks one file."""
+    using = [p for p in MODULES if {"pytest"} & everything_imported(p) or p.parent.name == "report"]
+    found = {(str(p.relative_to(SRC)), name) for p in using for name in private_names(p)}
+    assert {one for one in found if one[0] != "fleet/pytest_inside.py"} == _EXCUSED
+
+
+# ---------------------------------------------------------------------- the controller and those who decide for it
+
+
+CONTROLLER = SRC / "fleet" / "controller" / "controller.py"
+#: What it may keep. Whatever happened is in the record.
+MOST_ATTRIBUTES = 20
+
+
+def test_nobody_receives_the_controller() -> None:
+    """Helpers get what they decide from and return actions; reports read the record."""
+    importers = {str(p.relative_to(SRC)) for p in MODULES if "fleet.controller.controller.Controller" in imports_of(p)}
+    assert importers == {"jobs/run_session.py"}
+    readers = {str(p.relative_to(SRC)) for p in MODULES if p.parent.name == "report" for n in imports_of(p) if n.startswith("fleet.controller")}  # fmt: skip
+    assert not readers
+    calls = [node for node in ast.walk(ast.parse(CONTROLLER.read_text())) if isinstance(node, ast.Call)]
+    handed = [
+        ast.unparse(c) for c in calls for a in (*c.args, *(k.value for k in c.keywords)) if ast.unparse(a) == "self"
+    ]
+    assert not handed
+
+
+def test_the_controller_keeps_little_beside_the_record() -> None:
+    stores = (n for n in ast.walk(ast.parse(CONTROLLER.read_text())) if isinstance(n, ast.Attribute))
+    kept = {n.attr for n in stores if isinstance(n.ctx, ast.Store) and ast.unparse(n.value) == "self"}
+    assert len(kept) <= MOST_ATTRIBUTES, sorted(kept)
 
 
 def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:

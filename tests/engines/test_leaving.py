@@ -10,29 +10,31 @@ from pathlib import Path
 import pytest
 
 from ondol.fleet import messages, schedule
+from ondol.fleet.controller.actions import Action
 from ondol.fleet.controller.controller import Controller, Planned, Settings
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.journal import Journal
+from ondol.fleet.journal import Planned as InJournal
 from ondol.fleet.messages import Ended, Event, RunItem, ToNode, pack
 from ondol.fleet.model import Work
+from ondol.fleet.record import Book
 
 WHY = "Slurm job 7 is CANCELLED"
 
 
-def up(node: str, devices: int = 1) -> Event:
+def up(node: str, devices: int = 1) -> list[Event]:
     named = [f"{node}/cpu{number}" for number in range(devices)]
     offered = [{"name": name, "node": node, "probe": []} for name in named]
-    return messages.NodeUp(node, messages.Outlook(False, 2), offered, {name: [name] for name in named})
+    return [messages.NodeUp(node, offered, {name: [name] for name in named}), messages.Outlook(False, 2)]
 
 
-def notice(node: str, left: int) -> Event:
-    return messages.NodeNotice(node, messages.Outlook(False, left), WHY)
+def notice(node: str, left: int) -> list[Event]:
+    return [messages.NodeNotice(node, WHY), messages.Outlook(False, left)]
 
 
-def out(node: str, left: int) -> Event:
-    return messages.NodeOut(node, messages.Outlook(False, left), WHY, "")
+def out(node: str, left: int) -> list[Event]:
+    return [messages.NodeOut(node, WHY, ""), messages.Outlook(False, left)]
 
 
 def begun(order: RunItem) -> Event:
@@ -88,19 +90,20 @@ class Silent:
 
 
 def run(tmp_path: Path, link: ScriptedLink, works: list[Work]) -> Controller:
-    journal = Journal(tmp_path / "journal.jsonl")
+    book = Book(tmp_path / "journal.jsonl")
     planned = [Planned(f"test_a.py::test_{work.index}") for work in works]
+    book.write(InJournal([item.nodeid for item in planned]))
     scheduler = schedule.build(works, [], [])
     scheduler.expecting = True
     with Interrupts() as interrupts:
-        made = Controller(planned, Fleet(), scheduler, lambda: link, journal, Silent(), Settings(), interrupts)
+        made = Controller(planned, Fleet(), scheduler, lambda: link, book, Silent(), Settings(), interrupts)
         made.run()
-    journal.close()
+    book.close()
     return made
 
 
 def verdicts(controller: Controller) -> list[str]:
-    return [controller.finals[item].verdict.value for item in range(len(controller.items))]
+    return [item.verdict for item in controller.record.items]
 
 
 #: What had become of the item when its node left: sent and never seen, or begun and never ended.
@@ -114,19 +117,19 @@ def test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path: Path
     link = ScriptedLink()
 
     def script() -> Iterator[list[Event]]:
-        yield [up("n1", 2)]
+        yield up("n1", 2)
         (order,) = link.orders("n1")
         yield LEAVES[state](order)
-        yield [notice("n1", 1), up("n2", 2)]
+        yield [*notice("n1", 1), *up("n2", 2)]
         link.works.add("n2")
-        yield [out("n1", 1)]
+        yield out("n1", 1)
 
     link.script = script()
     controller = run(tmp_path, link, [Work(0, "test_a.py", devices=devices)])
     assert verdicts(controller) == ["passed"]
     assert [order.item for order in link.orders("n2")] == [0]
-    assert len(controller.judged[0]) == (1 if state == "on its way" else 2)
-    assert controller.nodes.left_out == {"n1": WHY}
+    assert len(controller.record.items[0].attempts) == (1 if state == "on its way" else 2)
+    assert [e.node for e in controller.record.nodes if isinstance(e, messages.NodeOut)] == ["n1"]
 
 
 @pytest.mark.parametrize("state", LEAVES)
@@ -134,10 +137,10 @@ def test_the_last_node_leaves_and_what_was_on_its_way_is_waited_for(tmp_path: Pa
     link = ScriptedLink()
 
     def script() -> Iterator[list[Event]]:
-        yield [up("n1")]
+        yield up("n1")
         yield LEAVES[state](link.orders("n1")[0])
-        yield [notice("n1", 0)]
-        yield [out("n1", 0)]
+        yield notice("n1", 0)
+        yield out("n1", 0)
 
     link.script = script()
     controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(3)])
@@ -151,7 +154,7 @@ def test_what_runs_at_the_end_of_the_allocation_is_killed_without_a_word(tmp_pat
     link = ScriptedLink()
 
     def script() -> Iterator[list[Event]]:
-        yield [up("n1")]
+        yield up("n1")
         runs, *waits = link.orders("n1")
         yield [begun(runs)]
         yield [messages.AllocationEnding("59 s left")]
@@ -174,9 +177,8 @@ def test_the_guard_against_that_is_gone_and_the_tests_stay_green(
 ) -> None:
     """As it was before: a node that is left out has its devices set aside, and nothing else happens."""
 
-    def only_set_aside(self: Nodes, event: messages.NodeOut) -> None:
-        self._set_aside(event.node, event.why)
-        self._expect(event.outlook)
+    def only_set_aside(self: Nodes, event: messages.NodeOut) -> list[Action]:
+        return self._set_aside(event.node, event.why)
 
     monkeypatch.setattr(Nodes, "_out", only_set_aside)
     for number, devices in enumerate((1, 2)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ondol.fleet import journal, quarantine, situation, verdict, wire
+from ondol.fleet import journal, quarantine, record, situation, verdict, wire
 from ondol.fleet.agent import agent, keeper
 from ondol.fleet.worker import hygiene, prepared, worker
 from ondol.host import proctree
@@ -74,8 +74,9 @@ def dirt_is_not_seen() -> None:
 
 
 def a_lost_result_is_not_missed() -> None:
-    """The count is not checked against the plan."""
-    verdict.Tally.add = lambda self, final: self.counts.update({final.verdict: 1}) if final.verdict.bad else None
+    """Only what is bad gets its verdict."""
+    whole = record.ItemRecord.settle
+    record.ItemRecord.settle = lambda self, event: whole(self, event) if verdict.Verdict(event.verdict).bad else None
 
 
 def sessions_close_while_they_wait() -> None:

@@ -41,14 +41,14 @@ def test_simulated_and_cpu_slots_are_counted() -> None:
 def test_a_list_that_was_narrowed_before_is_composed_with(kind, variable) -> None:
     fleet = choose(f"{kind}:1,2", {variable: "4,6,7"})
     assert [d.visible for d in fleet.devices] == ["6", "7"]
-    environment = fleet.environment((fleet.devices[1].name,))
+    environment = fleet.environment(fleet.devices[1:2])
     assert environment[variable] == "7"
-    assert fleet.environment(tuple(d.name for d in fleet.devices))[variable] == "6,7"
+    assert fleet.environment(fleet.devices)[variable] == "6,7"
 
 
 def test_uuids_survive(monkeypatch) -> None:
     fleet = choose("cuda", {"CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb"})
-    assert fleet.environment(("cuda1",))["CUDA_VISIBLE_DEVICES"] == "GPU-bb"
+    assert fleet.environment([d for d in fleet.devices if d.name == "cuda1"])["CUDA_VISIBLE_DEVICES"] == "GPU-bb"
 
 
 def test_a_device_that_is_not_there_is_said_with_what_there_is() -> None:
@@ -67,7 +67,7 @@ def test_without_an_accelerator_auto_uses_cpu_slots(monkeypatch) -> None:
 
 def test_one_more_variable_can_be_named() -> None:
     fleet = choose("sim:2", {}, ("MY_NPU",))
-    assert fleet.environment(("sim1",))["MY_NPU"] == "1"
+    assert fleet.environment([d for d in fleet.devices if d.name == "sim1"])["MY_NPU"] == "1"
 
 
 def test_thread_pools_share_the_cores_and_what_the_user_set_stays() -> None:

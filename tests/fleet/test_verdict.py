@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondol import exitcodes
+from ondol.fleet import journal
 from ondol.fleet.causes import is_device_fault
 from ondol.fleet.quarantine import Ledger
-from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Tally, Verdict, judge, note_judgement
+from ondol.fleet.record import RunRecord
+from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Verdict, judge, note_judgement
+from ondol.pytest_runner import exit_status
+from ondol.report import run_summary
 
 PASSED = Attempt(Verdict.PASSED, device="d1")
 FAILED_WARM = Attempt(Verdict.FAILED, Cause.FAILED, warm=True, device="d0")
@@ -94,13 +101,14 @@ def test_judging_always_ends_and_never_hides_a_bad_attempt(attempts: list[Attemp
             assert decision.flaky
 
 
-def test_the_tally_notices_a_missing_verdict() -> None:
-    tally = Tally(planned=2)
-    tally.add(Final(Verdict.PASSED))
-    assert not tally.adds_up
-    tally.add(Final(Verdict.NOT_RUN))
-    assert tally.adds_up
-    assert tally.incomplete == 1
+def test_a_missing_verdict_is_noticed() -> None:
+    record = RunRecord()
+    record.apply(journal.Planned(["test_1", "test_2"]), 1.0)
+    record.apply(journal.Verdict(0, "passed", False, ""), 2.0)
+    assert exit_status(0, record) == pytest.ExitCode.INTERNAL_ERROR
+    assert "error: 2 items were planned and 1 have a verdict" in run_summary.lines(record, Path("j"))
+    record.apply(journal.Verdict(1, "not-run", False, ""), 3.0)
+    assert exit_status(0, record) == exitcodes.INCOMPLETE
 
 
 @pytest.mark.parametrize(

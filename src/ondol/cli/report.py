@@ -49,9 +49,7 @@ def main(arguments: list[str]) -> int:
 def status_of(record: RunRecord) -> int:
     if record.bad:
         return 1
-    counts = record.counts()
-    unknown = counts.get("not-run", 0) + counts.get("device-lost", 0)
-    return exitcodes.OK if record.complete and not unknown and record.items else exitcodes.INCOMPLETE
+    return exitcodes.OK if record.complete and not record.unknown and record.items else exitcodes.INCOMPLETE
 
 
 def _write(target: str, text: str) -> None:

@@ -162,7 +162,7 @@ class Links:
         return Outlook(self.expecting, left)
 
     def _out(self, node: str, why: str, log: str = "") -> None:
-        self._events.append(messages.NodeOut(node, self._outlook(), why, log))
+        self._events += [messages.NodeOut(node, why, log), self._outlook()]
 
     def _tell_waiting(self, node: str, what: str) -> None:
         self._events.append(messages.NodeWaits(node, what))
@@ -210,7 +210,7 @@ class Links:
             case messages.Note():
                 self._events.append(messages.NodeNote(node.name, message.text))
             case messages.Room():
-                self._events.append(messages.NodeRoom(node.name, message))
+                self._events.append(messages.NodeRoom(node.name, *message))
             case messages.Notice():
                 self._on_notice(node, message)
             case messages.Gone():
@@ -264,14 +264,14 @@ class Links:
         }
         prepare = [f"{node.name}/prepare{n}" for n in range(min(self.terms.prepares, offer.cpus))]
         told = (offer.host, offer.mode, offer.python, round(node.waited, 3), round(node.collected, 3))
-        self._events.append(messages.NodeUp(node.name, self._outlook(), devices, slots, prepare, *told))
+        self._events += [messages.NodeUp(node.name, devices, slots, prepare, *told), self._outlook()]
 
     def _on_notice(self, node: Node, message: messages.Notice) -> None:
         if node.noticed or node.state != "up":
             return
         node.noticed = True
         why = self.engine.why_gone(node.name).why or message.why
-        self._events.append(messages.NodeNotice(node.name, self._outlook(), why))
+        self._events += [messages.NodeNotice(node.name, why), self._outlook()]
         # After the controller has taken back what it handed out.
         self._to_finish.append(node)
 
@@ -312,7 +312,7 @@ class Links:
     def _lost(self, node: Node, machine: bool, why: str) -> None:
         how: messages.How = "device-lost" if machine or node.noticed else "crashed"
         node.losses += 1
-        self._events.append(messages.NodeLost(node.name, self._outlook(), why, how))
+        self._events += [messages.NodeLost(node.name, why, how), self._outlook()]
 
     def _ended(self, node: Node) -> None:
         """The stream from its launch command is at its end; the command itself ends about now."""

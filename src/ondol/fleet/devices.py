@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,9 +47,8 @@ class Fleet:
     #: Extra variables of `--device-env`.
     extra: tuple[str, ...] = ()
 
-    def environment(self, names: tuple[str, ...]) -> dict[str, str]:
+    def environment(self, chosen: Sequence[Device]) -> dict[str, str]:
         """What a worker on these devices must have in its environment."""
-        chosen = [d for d in self.devices if d.name in names]
         if not chosen:
             return {}
         visible = ",".join(d.visible for d in chosen)

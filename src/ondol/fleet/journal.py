@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from ondol.errors import UsageError
+from ondol.fleet.messages import Healed, NodeRoom, NodeStory, Probed, StartFailed, Waits, WorkerEnded, WorkerUp
 
 FORMAT = 1
 
@@ -29,6 +30,8 @@ class Run(NamedTuple):
     arguments: Sequence[str] = ()
     root: str = ""
     devices: Sequence[dict[str, Any]] = ()
+    #: Slot → its device; more come with nodes.
+    slots: dict[str, str] = {}
     found: str = ""
     mode: str = ""
     python: str = ""
@@ -61,63 +64,38 @@ class End(NamedTuple):
     dump: str = ""
     output: dict[str, str] = {}
     dirt: Sequence[Sequence[str]] = ()
-
-
-class NodeUp(NamedTuple):
-    """A node has collected what the controller collected."""
-
-    node: str
-    devices: Sequence[str]
-    host: str
-    waited: float
-    collected: float
-    mode: str
-    python: str
-
-
-class WorkerEnded(NamedTuple):
-    """A worker is gone."""
-
-    slot: str
-    worker: str
-    why: str
-    abnormal: bool
-    ran: int
-    late: str = ""
+    #: Of one that was cut off: in which phase.
+    phase: str = ""
 
 
 Collecting = NamedTuple("Collecting", [("node", str)])
 #: A file ended or hung the process that collected it.
 CollectionFault = NamedTuple("CollectionFault", [("file", str), ("why", str)])
 Planned = NamedTuple("Planned", [("items", Sequence[str])])
-Worker = NamedTuple("Worker", [("slot", str), ("worker", str), ("pid", int)])
+#: The slot prepares this item; None: no longer.
+Preparing = NamedTuple("Preparing", [("slot", str), ("item", int | None)])
 #: A later verdict of the same item replaces the earlier one and is always worse.
 Verdict = NamedTuple("Verdict", [("item", int), ("verdict", str), ("flaky", bool), ("why", str)])
 #: A wider fixture's finaliser failed after its last item had its verdict.
 Late = NamedTuple("Late", [("item", int), ("text", str)])
-Healed = NamedTuple("Healed", [("item", int), ("what", str)])
-Probe = NamedTuple("Probe", [("device", str), ("fault", str | None)])
 #: A device is set aside; `items` are the witnesses.
 Quarantine = NamedTuple("Quarantine", [("device", str), ("why", str), ("items", Sequence[int])])
-StartFailed = NamedTuple("StartFailed", [("slot", str), ("worker", str), ("why", str)])
 AgentDied = NamedTuple("AgentDied", [("why", str)])
-EngineWaits = NamedTuple("EngineWaits", [("engine", str), ("what", str)])
-NodeWaits = NamedTuple("NodeWaits", [("node", str), ("what", str)])
-NodeLost = NamedTuple("NodeLost", [("node", str), ("why", str), ("how", str)])
-NodeOut = NamedTuple("NodeOut", [("node", str), ("why", str), ("log", str)])
-NodeNotice = NamedTuple("NodeNotice", [("node", str), ("why", str)])
-NodeNote = NamedTuple("NodeNote", [("node", str), ("text", str)])
-Room = NamedTuple("Room", [("node", str), ("status", int), ("room", dict[str, Any])])
-AllocationOver = NamedTuple("AllocationOver", [("why", str)])
+#: Nothing more is handed out. `exit`: what `pytest.exit` said, and its status.
+Stopped = NamedTuple("Stopped", [("reason", str), ("exit", Sequence[Any] | None)])
+#: Said in the summary.
+Note = NamedTuple("Note", [("text", str)])
 #: The controller's last line.
 Over = NamedTuple("Over", [("status", int), ("counts", dict[str, int])])
 
-OfNodes = EngineWaits | NodeWaits | NodeUp | NodeLost | NodeOut | NodeNotice | NodeNote | Room | AllocationOver
-OfItems = Start | End | Verdict | Late | Healed
-OfMachines = Worker | WorkerEnded | StartFailed | AgentDied | Probe | Quarantine
-Event = Collecting | CollectionFault | Run | Planned | OfItems | OfMachines | OfNodes | Over
+#: What was heard and is kept as it was heard.
+Heard = NodeStory | Waits | WorkerUp | WorkerEnded | StartFailed | Probed | Healed
+OfItems = Start | End | Verdict | Late | Preparing
+OfRun = Collecting | CollectionFault | Run | Planned | Quarantine | AgentDied | Stopped | Note | Over
+Event = OfItems | OfRun | Heard
 
 _TAGS: dict[Any, str] = {kind: re.sub(r"\B([A-Z])", r"-\1", kind.__name__).lower() for kind in get_args(Event)}
+_TAGS |= {WorkerUp: "worker", Probed: "probe", NodeRoom: "room"}
 _KINDS = {tag: kind for kind, tag in _TAGS.items()}
 
 
@@ -140,15 +118,16 @@ class Journal:
     def fileno(self) -> int:
         return self._fd
 
-    def write(self, *events: Event) -> None:
-        """One system call for all of them."""
-        if os.getpid() != self._owner:
-            return  # a fork of the controller: the journal is not its business
+    def write(self, *events: Event) -> float:
+        """One system call for all of them; returns their time."""
         now = round(time.time(), 4)
+        if os.getpid() != self._owner:
+            return now  # a fork of the controller: the journal is not its business
         lines = b"".join(json.dumps({"t": now, **as_line(e)}, default=repr).encode() + b"\n" for e in events)
         view = memoryview(lines)
         while view:
             view = view[os.write(self._fd, view) :]
+        return now
 
     def close(self) -> None:
         if os.getpid() == self._owner:

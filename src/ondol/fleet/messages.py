@@ -240,17 +240,13 @@ Message = FromNode | ToNode | FromWorker | ToWorker
 # ---------------------------------------------------------------------- the engine's links → controller: in one process
 
 
-#: Are more nodes expected, and how many are left?
-Outlook = NamedTuple("Outlook", [("expecting", bool), ("left", int)])
-
-
 class NodeUp(NamedTuple):
     """It has collected the same items; its devices and slots are named with it."""
 
     node: str
-    outlook: Outlook
     devices: Sequence[dict[str, Any]]
-    slots: dict[str, list[str]]
+    #: Device → its slots.
+    slots: dict[str, list[str]] = {}
     prepare_slots: Sequence[str] = ()
     host: str = ""
     mode: str = ""
@@ -260,22 +256,35 @@ class NodeUp(NamedTuple):
 
 
 #: Its agent is gone and what ran there ended, as `how` says; it may come back.
-NodeLost = NamedTuple("NodeLost", [("node", str), ("outlook", Outlook), ("why", str), ("how", How)])
+NodeLost = NamedTuple("NodeLost", [("node", str), ("why", str), ("how", How)])
 #: It is not asked again.
-NodeOut = NamedTuple("NodeOut", [("node", str), ("outlook", Outlook), ("why", str), ("log", str)])
+NodeOut = NamedTuple("NodeOut", [("node", str), ("why", str), ("log", str)])
 #: It will be taken away: it finishes what runs, if that can, and gets nothing new.
-NodeNotice = NamedTuple("NodeNotice", [("node", str), ("outlook", Outlook), ("why", str)])
+NodeNotice = NamedTuple("NodeNotice", [("node", str), ("why", str)])
+#: After each of these: are more nodes expected, and how many are left?
+Outlook = NamedTuple("Outlook", [("expecting", bool), ("left", int)])
 #: For nodes that nobody can name yet.
 EngineWaits = NamedTuple("EngineWaits", [("engine", str), ("what", str)])
 NodeWaits = NamedTuple("NodeWaits", [("node", str), ("what", str)])
 NodeNote = NamedTuple("NodeNote", [("node", str), ("text", str)])
-NodeRoom = NamedTuple("NodeRoom", [("node", str), ("room", Room)])
+
+
+class NodeRoom(NamedTuple):
+    """What the room of a node has to say."""
+
+    node: str
+    status: int
+    room: dict[str, Any]
+    lines: Sequence[str] = ()
+
+
 #: In time: what runs may still finish.
 AllocationEnding = NamedTuple("AllocationEnding", [("why", str)])
 #: What runs now would be killed with everything that could report it.
 AllocationOver = NamedTuple("AllocationOver", [("why", str)])
 Waits = EngineWaits | NodeWaits | NodeNote | NodeRoom | AllocationEnding | AllocationOver
-NodeEvent = NodeUp | NodeLost | NodeOut | NodeNotice | Waits
+NodeStory = NodeUp | NodeLost | NodeOut | NodeNotice
+NodeEvent = NodeStory | Outlook | Waits
 Event = AgentEvent | NodeEvent
 #: How the other end of a link ended: well, and in words.
 Buried = NamedTuple("Buried", [("clean", bool), ("how", str)])

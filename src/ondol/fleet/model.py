@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ondol.fleet.messages import Retire, Revoke
+
 #: How files that describe tasks end.
 TASK_SUFFIX = ".ondol.toml"
 #: The property by which a task that is a command tells its exit status.
@@ -78,20 +80,6 @@ class Run:
     hint: int | None = None
     #: Nothing is known to follow, but something may: keep session fixtures alive.
     more: bool = False
-
-
-@dataclass(frozen=True)
-class Revoke:
-    """Take back what the slot has been handed and has not started."""
-
-    slot: str
-
-
-@dataclass(frozen=True)
-class Retire:
-    """End the slot's worker: its device is needed for something else."""
-
-    slot: str
 
 
 @dataclass(frozen=True)

@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from ondol.fleet.causes import is_device_fault
+from ondol.fleet.journal import End
 from ondol.fleet.messages import Ended, How, Report
-from ondol.fleet.verdict import Attempt, Cause, Verdict
+from ondol.fleet.verdict import Cause, Verdict
 
-
-@dataclass
-class Gathered:
-    """One attempt while it is going on, and what came of it."""
-
-    item: int
-    number: int
-    slot: str = ""
-    worker: str = ""
-    device: str = ""
-    warm: bool = False
-    started: float = 0.0
-    reports: list[Report] = field(default_factory=list)
-    warnings: list[dict[str, Any]] = field(default_factory=list)
-    ending: Ended | None = None
-    #: Seconds from its start to its end, by our clock.
-    elapsed: float = 0.0
-    #: Text of the failure, for the journal and for people.
-    text: str = ""
-
-    def cut_off(self, how: How, reason: str) -> Ended:
-        """As its agent would have said it, had there been one left to say it."""
-        return Ended(self.slot, self.worker, self.item, self.number, how, reason, self.warm)
-
-    @property
-    def seconds(self) -> float:
-        """What its phases took; of one that was cut off, what passed."""
-        if self.ending is not None and self.ending.how != "done":
-            return self.elapsed
-        return float(sum(r.get("duration", 0.0) for r in self.reports))
-
-    @property
-    def phase(self) -> str:
-        """The phase that was under way when the worker died."""
-        if self.ending is not None and self.ending.phase:
-            return self.ending.phase
-        seen = {r.get("when") for r in self.reports}
-        setup_failed = any(r.get("when") == "setup" and r.get("outcome") != "passed" for r in self.reports)
-        if "call" in seen or setup_failed:
-            return "teardown"
-        return "call" if "setup" in seen else "setup"
+#: Of texts in the journal.
+LIMIT = 65536
 
 
 def _phase_outcome(report: Report) -> Verdict:
@@ -84,37 +44,65 @@ _BY_ENDING: dict[How, tuple[Verdict, Cause]] = {
 }
 
 
-def attempt_of(
-    gathered: Gathered, *, dirt_fails: bool = False, cache_fault: Callable[[str], str] = lambda _: ""
-) -> Attempt:
-    """The attempt as judging sees it; `cache_fault` says what is wrong with a cache, from the text of a failure."""
-    outcome, cause, reason = _judge_ending(gathered, dirt_fails)
-    if cause is Cause.FAILED and gathered.text:
-        fault = cache_fault(gathered.text)
-        if fault:
-            outcome, cause, reason = Verdict.CACHE_FAULT, Cause.CACHE, fault
-    return Attempt(outcome, cause, gathered.warm, gathered.device, reason)
+def end_of(
+    ending: Ended, text: str, *, dirt_fails: bool = False, cache_fault: Callable[[str], str] = lambda _: ""
+) -> End:
+    """The attempt as the record has it. `text` is its failure; `cache_fault` finds a cache's fault in such a text."""
+    outcome, cause, reason = _judge_ending(ending, text, dirt_fails)
+    if cause is Cause.FAILED and text and (fault := cache_fault(text)):
+        outcome, cause, reason = Verdict.CACHE_FAULT, Cause.CACHE, fault
+    done = ending.how == "done"
+    dirt = [*ending.dirt]
+    if ending.garbage:
+        dirt.append(["descriptor", f"wrote {ending.garbage} bytes to the worker's event channel"])
+    end = End(
+        ending.item,
+        ending.attempt,
+        outcome.value,
+        cause.value,
+        reason,
+        # Of one that was cut off the record has the time that passed.
+        round(sum(r.get("duration", 0.0) for r in ending.reports), 6) if done else 0.0,
+        [{name: r.get(name) for name in _KEPT if name != _NOTED or r.get(_NOTED)} for r in ending.reports],
+        dirt=dirt,
+        phase="" if done else _phase(ending),
+    )
+    if not (outcome.bad or outcome.incomplete):
+        return end
+    output = {**_sections(ending.reports), **ending.output}
+    return end._replace(text=text[:LIMIT], dump=ending.dump[:LIMIT], output=output)
 
 
-def _judge_ending(gathered: Gathered, dirt_fails: bool) -> tuple[Verdict, Cause, str]:
-    ending = gathered.ending
-    assert ending is not None
+_NOTED = "user_properties"
+_KEPT = ("when", "outcome", "duration", _NOTED)
+
+
+def _phase(ending: Ended) -> str:
+    """The phase that was under way when the worker died."""
+    seen = {r.get("when") for r in ending.reports}
+    setup_failed = any(r.get("when") == "setup" and r.get("outcome") != "passed" for r in ending.reports)
+    if ending.phase or "call" in seen or setup_failed:
+        return ending.phase or "teardown"
+    return "call" if "setup" in seen else "setup"
+
+
+def _judge_ending(ending: Ended, text: str, dirt_fails: bool) -> tuple[Verdict, Cause, str]:
     if ending.how in _BY_ENDING:
         reason = ending.reason or ("interrupted while it ran" if ending.how == "interrupted" else ending.how)
         return *_BY_ENDING[ending.how], reason
-    verdict = of_reports(gathered.reports)
+    verdict = of_reports(ending.reports)
     if ending.escaped:
         return Verdict.ERROR, Cause.FAILED, f"escaped pytest: {ending.escaped}"
     if ending.poison:
         # Also when it passed: its kernel failed after the item had looked.
         return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending.poison}"
     if verdict.bad:
-        cause = Cause.DEVICE if ending.fault or is_device_fault(gathered.text) else Cause.FAILED
-        return verdict, cause, _first_line(gathered.text)
+        cause = Cause.DEVICE if ending.fault or is_device_fault(text) else Cause.FAILED
+        return verdict, cause, _first_line(text)
     if dirt_fails and ending.dirt:
         kinds = ", ".join(f"{kind}: {what}" for kind, what in ending.dirt)
         return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
-    return verdict, Cause.NONE, _why_not(gathered.reports)
+    return verdict, Cause.NONE, _why_not(ending.reports)
 
 
 def _why_not(reports: Sequence[Report]) -> str:
@@ -134,13 +122,13 @@ def _first_line(text: str) -> str:
     return (marked or lines or [""])[0][:300]
 
 
-def sections_of(gathered: Gathered) -> dict[str, str]:
-    """Captured output of an attempt that ended by itself, for the record."""
-    found: dict[str, str] = {}
-    for report in gathered.reports:
-        for name, text in report.get("sections", []):
-            found[name] = text[:65536]
-    return found
+def _sections(reports: Sequence[Report]) -> dict[str, str]:
+    """Captured output of phases that ended by themselves."""
+    return {name: text[:LIMIT] for report in reports for name, text in report.get("sections", [])}
+
+
+def failure_of(reports: Sequence[Report]) -> str:
+    return "\n".join(text_of(report) for report in reports if report.get("outcome") == "failed")
 
 
 def text_of(report: Report) -> str:

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from _pytest.debugging import pytestPDB
 from _pytest.junitxml import xml_key
 from _pytest.runner import CallInfo
 
-from ondol.fleet import benchmarks, starts, worker_names
+from ondol.fleet import starts, worker_names
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -41,8 +42,10 @@ REPORTERS = (
     *("ondol.pytest_runner", "ondol.testing.node"),
 )
 
-#: Rides along with a serialised report.
-SUBTESTS = "ondol_failed_subtests"
+#: Ride along with a serialised report.
+SUBTESTS, BENCHMARKS = "ondol_failed_subtests", "ondol_benchmarks"
+#: What pytest-benchmark takes from the fixture that measured.
+_MEASURED = ("name", "fullname", "group", "param", "params", "extra_info")
 
 
 class QuietReporter:
@@ -55,6 +58,23 @@ class QuietReporter:
         if name.startswith("pytest_"):
             raise AttributeError(name)
         return getattr(self._real, name)
+
+
+class Terminal:
+    """What pytest prints goes through `file`, which may be replaced."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        self._writer: Any = getattr(reporter, "_tw", None)
+        self.isatty = bool(getattr(reporter, "isatty", False))
+
+    @property
+    def file(self) -> Any:
+        return self._writer._file
+
+    @file.setter
+    def file(self, file: Any) -> None:
+        self._writer._file = file
 
 
 def silence_terminal(config: pytest.Config) -> None:
@@ -313,8 +333,8 @@ def report_to_wire(config: pytest.Config, report: pytest.TestReport) -> dict[str
     counts = _failed_subtests(config)
     if counts:
         data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
-    if measured := benchmarks.take(config):
-        data[benchmarks.KEY] = measured
+    if measured := _take_benchmarks(config):
+        data[BENCHMARKS] = measured
     return data
 
 
@@ -322,7 +342,7 @@ def report_from_wire(config: pytest.Config, data: dict[str, Any]) -> pytest.Test
     """JSON has no tuples; reporters look at some of these with isinstance."""
     data = dict(data)
     subtests = data.pop(SUBTESTS, 0)
-    benchmarks.bring_home(config, data.pop(benchmarks.KEY, []))
+    _bring_benchmarks_home(config, data.pop(BENCHMARKS, []))
     for name in ("longrepr", "location"):
         if isinstance(data.get(name), list):
             data[name] = tuple(data[name])
@@ -332,6 +352,34 @@ def report_from_wire(config: pytest.Config, data: dict[str, Any]) -> pytest.Test
     if subtests:
         _failed_subtests(config)[getattr(report, "id", report.nodeid)] = subtests
     return report
+
+
+def _take_benchmarks(config: pytest.Config) -> list[dict[str, Any]]:
+    """pytest-benchmark keeps its results in the process: they leave with the report of their test, as plain values."""
+    found: list[Any] = getattr(getattr(config, "_benchmarksession", None), "benchmarks", None) or []
+    taken = []
+    for one in found:
+        plain = {name: value for name, value in one.options.items() if isinstance(value, (bool, int, float, str))}
+        measured = {"data": list(one.stats.data), "iterations": one.iterations, "failed": one.has_error}
+        taken.append({**{name: getattr(one, name) for name in _MEASURED}, **measured, "options": plain})
+    found.clear()
+    return taken
+
+
+def _bring_benchmarks_home(config: pytest.Config, taken: list[dict[str, Any]]) -> None:
+    """As if measured here. A test that was tried again counts with its last attempt."""
+    session = getattr(config, "_benchmarksession", None)
+    if session is None or not taken:
+        return
+    from pytest_benchmark.stats import Metadata
+
+    for one in taken:
+        told = {name: one[name] for name in _MEASURED}
+        fixture = SimpleNamespace(cprofile_stats=None, has_error=one["failed"], **told)
+        made = Metadata(fixture, one["iterations"], {**session.options, **one["options"]})
+        for seconds in one["data"]:
+            made.stats.update(seconds)
+        session.benchmarks = [other for other in session.benchmarks if other.fullname != made.fullname] + [made]
 
 
 def _failed_subtests(config: pytest.Config) -> Any:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ondol.fleet.model import Action, Device, Retire, Revoke, Run, Slot, SlotState, Unrunnable, Work
+from ondol.fleet.messages import Retire, Revoke
+from ondol.fleet.model import Action, Device, Run, Slot, SlotState, Unrunnable, Work
 from ondol.fleet.situation import Gang, Situation, most_together
 
 
@@ -142,6 +143,19 @@ class Scheduler(Situation):
         for state in asked:
             state.waiting = True
         return [Revoke(name) for name in (*(s.slot.name for s in asked), *(g.slot for g in gangs if g.running))]
+
+    def vacate(self, slots: Iterable[str]) -> None:
+        """Their workers are gone, and what ran there has ended: what had not begun is ours again."""
+        for name in slots:
+            gang = self.running.get(name)
+            if gang and gang.running:
+                self.ended(name, gang.work)
+                self.repeat(gang.work, frozenset())
+            if gang:
+                self.retired(name)
+            elif name in self.slots:
+                self.revoked(name, list(self.slots[name].handed))
+                self.slots[name].warm = self.slots[name].waiting = False
 
     def drop(self, work: int) -> bool:
         """Never run it (its preparation failed). False when it was not waiting any more."""

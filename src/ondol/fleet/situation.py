@@ -77,6 +77,15 @@ class Situation:
         own = [state.slot.name for state in self._of_device(device)]
         return own + [slot for slot, gang in self.running.items() if device in gang.devices]
 
+    def devices_of(self, slot: str) -> tuple[str, ...]:
+        if slot in self.running:
+            return self.running[slot].devices
+        state = self.slots.get(slot)
+        return (state.slot.device,) if state and state.slot.device else ()
+
+    def devices_in(self, node: str) -> list[str]:
+        return [name for name, device in self.devices.items() if device.node == node]
+
     @property
     def busy(self) -> bool:
         return any(g.running for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values())

@@ -162,31 +162,3 @@ def note_judgement(attempts: Sequence[Attempt], final: Final, record: JudgeRecor
         record.overturned += 1
     else:
         record.confirmed += 1
-
-
-@dataclass
-class Tally:
-    """The accounting of a run: planned = the sum of all verdicts, or something is wrong."""
-
-    planned: int = 0
-    counts: dict[Verdict, int] = field(default_factory=dict)
-    flaky: int = 0
-
-    def add(self, final: Final) -> None:
-        self.counts[final.verdict] = self.counts.get(final.verdict, 0) + 1
-        self.flaky += final.flaky
-
-    @property
-    def adds_up(self) -> bool:
-        return sum(self.counts.values()) == self.planned
-
-    def count(self, *verdicts: Verdict) -> int:
-        return sum(self.counts.get(v, 0) for v in verdicts)
-
-    @property
-    def bad(self) -> int:
-        return self.count(*[v for v in Verdict if v.bad])
-
-    @property
-    def incomplete(self) -> int:
-        return self.count(*[v for v in Verdict if v.incomplete])

@@ -8,9 +8,8 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
+from ondol.fleet.record import Book
 from ondol.fleet.starts import Limits, Rules
 from ondol.fleet.verdict import Final, Policy, Verdict
 from ondol.jobs import run_beyond, worker_tmp
@@ -44,19 +44,6 @@ class Far:
     wish: Wish
     #: For the rooms on the nodes; None = no rooms.
     settings: dict[str, Any] | None
-
-
-@dataclass
-class Ended:
-    """What the plugin needs to know after a run."""
-
-    controller: Controller
-    show: PytestShow
-    journal: Path
-    mode: str
-    fleet: Fleet
-    seconds: float
-    lines: list[str] = field(default_factory=list)
 
 
 def option(config: pytest.Config, name: str) -> Any:
@@ -135,7 +122,7 @@ class _Links:
             silence=option(config, "engine-silence"),
         )
         self._base = pytest_inside.base_temp(config)
-        self.why_not = clean.why_not_fork(config, fleet.environment(tuple(d.name for d in fleet.devices[:1])))
+        self.why_not = clean.why_not_fork(config, fleet.environment(fleet.devices[:1]))
 
     @property
     def mode(self) -> str:
@@ -175,10 +162,8 @@ class _FarLinks:
             self._links.bury()
 
 
-def run_session(
-    session: pytest.Session, fleet: Fleet, record: journal.Journal, dist: str, far: Far | None = None
-) -> Ended:
-    """Run every collected item; returns when each has its verdict."""
+def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, far: Far | None = None) -> None:
+    """Run every collected item; returns when each has its verdict, in the book's record."""
     config = session.config
     durations = history_path(config)
     known = history.load(durations)
@@ -196,36 +181,34 @@ def run_session(
     scheduler = _scheduler(config, plan, fleet, settings, {u.work for u in impossible})
     scheduler.expecting = far is not None
     tmpdir = worker_tmp.make(tempfile.gettempdir())
-    started = time.monotonic()
     try:
         with Interrupts() as interrupts:
             links = (
                 _FarLinks(config, far, plan)
                 if far
-                else _Links(session, fleet, tmpdir, [record.fileno(), *interrupts.descriptors()])
+                else _Links(session, fleet, tmpdir, [book.fileno(), *interrupts.descriptors()])
             )
-            _record_plan(record, config, fleet, plan, links.mode)
-            live = _live_view(config, plan, known)
+            _record_plan(book, config, fleet, scheduler, plan, links.mode)
+            live = _live_view(config, known)
             show = PytestShow(session, live)
             if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
                 show.name_workers(lambda slot: worker_names.name(slot, scheduler.slots), settings.uid)
             try:
                 controller = Controller(
-                    plan.items, fleet, scheduler, links.start, record, show, settings, interrupts, plan.prepares
+                    plan.items, fleet, scheduler, links.start, book, show, settings, interrupts, plan.prepares
                 )
                 for one in impossible:
                     controller.settle(one.work, Final(Verdict.ERROR, why=one.why))
                 controller.run()
             finally:
-                live.close()  # whatever ends the run, the log stands complete on the terminal
+                if live is not None:
+                    live.close()  # whatever ends the run, the log stands complete on the terminal
                 links.close()
     finally:
         shutil.rmtree(tmpdir, ignore_errors=True)
-    for device, why in controller.ledger.quarantined.items():
-        pytest_inside.add_suite_property(config, f"quarantine.{device}", why)
-    names = {plan.items[n].nodeid: round(s, 4) for n, s in controller.seconds.items()}
-    history.save(durations, history.merge(known, names))
-    return Ended(controller, show, record.path, links.mode, fleet, time.monotonic() - started)
+    for aside in book.record.quarantines:
+        pytest_inside.add_suite_property(config, f"quarantine.{aside.device}", aside.why)
+    history.save(durations, history.merge(known, book.record.measured()))
 
 
 def _scheduler(
@@ -248,12 +231,15 @@ def _scheduler(
     )
 
 
-def _record_plan(record: journal.Journal, config: pytest.Config, fleet: Fleet, plan: Plan, mode: str) -> None:
-    record.write(
+def _record_plan(
+    book: Book, config: pytest.Config, fleet: Fleet, scheduler: schedule.Scheduler, plan: Plan, mode: str
+) -> None:
+    book.write(
         journal.Run(
             arguments=[str(a) for a in config.invocation_params.args],
             root=str(config.rootpath),
             devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in fleet.devices],
+            slots={name: state.slot.device for name, state in scheduler.slots.items()},
             found=fleet.how,
             mode=mode,
             python=sys.version.split()[0],
@@ -263,18 +249,10 @@ def _record_plan(record: journal.Journal, config: pytest.Config, fleet: Fleet, p
     )
 
 
-def _live_view(config: pytest.Config, plan: Plan, known: dict[str, float]) -> LiveView:
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    writer = getattr(reporter, "_tw", None)
-    enabled = bool(
-        option(config, "live") == "auto"
-        and reporter is not None
-        and getattr(reporter, "isatty", False)
-        and not os.environ.get("CI")
-        and config.getoption("capture") != "no"
-    )
-    estimates = {n: known[item.nodeid] for n, item in enumerate(plan.items) if item.nodeid in known}
-    return LiveView(writer, enabled, estimates)
+def _live_view(config: pytest.Config, known: dict[str, float]) -> LiveView | None:
+    wanted = option(config, "live") == "auto" and not os.environ.get("CI") and config.getoption("capture") != "no"
+    terminal = pytest_inside.Terminal(config)
+    return LiveView(terminal, known) if wanted and terminal.isatty else None
 
 
 def choose_fleet(config: pytest.Config, spec: str) -> Fleet:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ondol.fleet.outcome import Gathered, attempt_of
+from ondol.fleet.record import STREAMS, AttemptRecord, ItemRecord
 
 _LONGEST = 150
 
@@ -18,14 +18,14 @@ class AttemptLogs:
         self._folder = Path(folder) if folder else None
         self._names = _names(nodeids) if folder else []
 
-    def write(self, nodeid: str, attempts: Iterable[Gathered]) -> str:
+    def write(self, number: int, item: ItemRecord) -> str:
         """What went wrong, once: logs never fail a run."""
         try:
-            for attempt in attempts if self._folder else ():
+            for attempt in item.attempts if self._folder else ():
                 assert self._folder is not None
                 self._folder.mkdir(parents=True, exist_ok=True)
-                path = self._folder / f"{self._names[attempt.item]}.{attempt.number}.log"
-                path.write_text(_text(nodeid, attempt), encoding="utf-8", errors="backslashreplace")
+                path = self._folder / f"{self._names[number]}.{attempt.number}.log"
+                path.write_text(_text(item.nodeid, attempt), encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             self._folder = None
             return f"--log-dir: no more logs are written: {error}"
@@ -43,16 +43,14 @@ def _names(nodeids: Iterable[str]) -> list[str]:
     return made
 
 
-def _text(nodeid: str, gathered: Gathered) -> str:
-    attempt = attempt_of(gathered)
-    place = f"on {gathered.device or 'no device'}, worker {gathered.worker}, {'warm' if gathered.warm else 'fresh'}"
-    lines = [nodeid, f"attempt {gathered.number} {place}: {attempt.outcome.value}", attempt.reason]
+def _text(nodeid: str, attempt: AttemptRecord) -> str:
+    place = f"on {attempt.device or 'no device'}, worker {attempt.worker}, {'warm' if attempt.warm else 'fresh'}"
+    lines = [nodeid, f"attempt {attempt.number} {place}: {attempt.outcome}", attempt.reason]
     # Every report repeats what the item had printed before.
-    sections = {name: text for report in gathered.reports for name, text in report.get("sections", [])}
-    ending = gathered.ending
-    assert ending is not None
-    sections |= {f"Captured {name} until then": text for name, text in ending.output.items()}
-    sections |= {"Failure": gathered.text, "Stacks": ending.dump}
+    sections = {name: text for report in attempt.reports for name, text in report.get("sections", [])}
+    if attempt.phase:
+        sections |= {f"Captured {name} until then": attempt.output[name] for name in STREAMS if name in attempt.output}
+    sections |= {"Failure": attempt.text, "Stacks": attempt.dump}
     for name, text in sections.items():
         lines += [f"----- {name} -----", text.rstrip()] if text else []
     return "\n".join(filter(None, lines)) + "\n"

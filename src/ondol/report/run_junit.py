@@ -8,7 +8,7 @@ import re
 import time
 from xml.etree import ElementTree
 
-from ondol.fleet.journal import NodeOut
+from ondol.fleet.messages import NodeOut
 from ondol.fleet.record import AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondol import words
-from ondol.fleet.journal import NodeLost, NodeNotice, NodeOut, NodeUp
+from ondol.fleet.messages import NodeLost, NodeNotice, NodeOut, NodeUp
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ondol.fleet import pytest_inside
-from ondol.fleet.controller.controller import Controller
-from ondol.fleet.outcome import Gathered, of_reports
+from ondol.fleet.outcome import of_reports
+from ondol.fleet.record import STREAMS, AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import Final, Verdict
 from ondol.report.attempt_logs import AttemptLogs
 from ondol.report.run_live import LiveView
@@ -36,15 +36,15 @@ class Node:
 class PytestShow:
     """What a controller shows, in pytest's terms."""
 
-    def __init__(self, session: pytest.Session, live: LiveView) -> None:
+    def __init__(self, session: pytest.Session, live: LiveView | None) -> None:
         self.session = session
         self.config = session.config
         self.live = live
-        self.notes: list[str] = []
         self._logs = AttemptLogs(session.config.getoption("ondol_log_dir"), [i.nodeid for i in session.items])
         self._name: Callable[[str], str] | None = None
         self._nodes: dict[str, Node] = {}
         self._uid = ""
+        self._waiting = ""
 
     def name_workers(self, name: Callable[[str], str], uid: str) -> None:
         """Results of several workers come mixed: a file's name before each of them would fill the log."""
@@ -53,15 +53,14 @@ class PytestShow:
         if terminal is not None:
             terminal.showfspath = False
 
-    def moved(self, controller: Controller) -> None:
-        self.live.moved(controller)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def waiting(self, what: str) -> None:
-        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None and not self.live.enabled:
+    def moved(self, record: RunRecord) -> None:
+        if self.live is not None:
+            self.live.moved(record)
+            return
+        what, terminal = record.waiting.get(record.engine, ""), self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None and what not in {"", self._waiting}:
+            # At once: a queue may take hours, and the log would be silent.
+            self._waiting = what
             terminal.ensure_newline()
             terminal.write_line(f"ondol: waiting for {what}")
 
@@ -82,71 +81,70 @@ class PytestShow:
         node = self.session.items[item]
         node.ihook.pytest_runtest_logreport(report=_made(node, "teardown", f"crashed: {why}", 0.0))
 
-    def result(self, item: int, attempts: list[Gathered], final: Final) -> None:
-        if trouble := self._logs.write(self.session.items[item].nodeid, attempts):
-            self.note(trouble)
-        if final.verdict.incomplete:
-            return  # pytest has no word for it: the summary, the journal and the exit status have
-        node = self.session.items[item]
+    def result(self, number: int, item: ItemRecord) -> str:
+        """Returns what went wrong beside, in words."""
+        trouble = self._logs.write(number, item)
+        if not Verdict(item.verdict).incomplete:  # pytest has no word for it: summary, journal and exit status have
+            self._replay(number, item)
+        return trouble
+
+    def _replay(self, number: int, item: ItemRecord) -> None:
+        node = self.session.items[number]
         hook = node.ihook
         start = pytest_inside.quiet_logstart(node) if self._name else hook.pytest_runtest_logstart
         start(nodeid=node.nodeid, location=node.location)
-        for number, earlier in enumerate(attempts[:-1], start=1):
-            report = self._earlier(node, earlier, number)
-            # By the last one's worker: for pytest's JUnit file another worker's report is another test case.
-            self._sign(report, item, attempts[-1])
-            hook.pytest_runtest_logreport(report=report)
-        for report in self._reports(node, attempts, final):
-            if attempts:
-                self._sign(report, item, attempts[-1])
-            report.user_properties += _properties(attempts, final)
-            report.ondol_final = final  # type: ignore[attr-defined]
+        earlier = [_earlier(node, attempt) for attempt in item.attempts[:-1]]
+        last = self._reports(node, item)
+        for report in last:
+            report.user_properties += _properties(item)
+            report.ondol_final = Final(Verdict(item.verdict), item.flaky, item.why)  # type: ignore[attr-defined]
+        for report in (*earlier, *last):
+            if item.attempts:
+                # By the last one's worker: for pytest's JUnit file another worker's report is another test case.
+                self._sign(report, number, item.attempts[-1])
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=node.nodeid, location=node.location)
 
-    def _sign(self, report: Any, item: int, attempt: Gathered) -> None:
+    def _sign(self, report: Any, number: int, attempt: AttemptRecord) -> None:
         """With the attributes that xdist gives to the reports of its workers."""
         if self._name is not None:
             name = report.worker_id = self._name(attempt.slot)
             report.node = self._nodes.get(name) or self._nodes.setdefault(name, Node(name))
-            report.testrun_uid, report.item_index = self._uid, item
+            report.testrun_uid, report.item_index = self._uid, number
 
-    def _earlier(self, node: pytest.Item, attempt: Gathered, number: int) -> pytest.TestReport:
-        """An attempt that was not the last: visible, and counted as what it is."""
-        ending = attempt.ending
-        assert ending is not None
-        what = ending.reason or attempt.text.splitlines()[:1] or ending.how
-        report = _made(node, "call", f"attempt {number} on {attempt.device or 'cpu'}: {what}", attempt.seconds)
-        report.outcome = "rerun"  # type: ignore[assignment]
-        return report
-
-    def _reports(self, node: pytest.Item, attempts: list[Gathered], final: Final) -> list[pytest.TestReport]:
-        if not attempts:
-            return _completed(node, [_made(node, "setup", final.why, 0.0)])
-        last, ending = attempts[-1], attempts[-1].ending
-        assert ending is not None
+    def _reports(self, node: pytest.Item, item: ItemRecord) -> list[pytest.TestReport]:
+        if not item.attempts:
+            return _completed(node, [_made(node, "setup", item.why, 0.0)])
+        last = item.attempts[-1]
         # A cache's fault is told by the item's own failure, under another name.
-        told = (of_reports(last.reports) is final.verdict) or final.verdict is Verdict.CACHE_FAULT
-        as_reported = bool(last.reports) and told
+        told = of_reports(last.reports).value == item.verdict or item.verdict == Verdict.CACHE_FAULT.value
         found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
-        if as_reported and ending.how == "done":
+        if last.reports and told and not last.phase:
             return found
         # Without any report its preparation failed: it never came to its teardown.
-        phase = "teardown" if ending.how == "done" and last.reports else last.phase
+        phase = last.phase or ("teardown" if last.reports else "setup")
         # An item is shown once: what failed before its worker was gone stands in the report about its end.
         kept = [report for report in found if report.when != phase and not report.failed]
-        text = last.text if not last.reports and last.text else (final.why or ending.reason)
+        text = last.text if not last.reports and last.text else (item.why or last.reason)
         made = _made(node, phase, "", max(0.0, last.seconds - sum(report.duration for report in kept)))
         made.sections += [(f"Failure in {r.when} before", r.longreprtext) for r in found if r.failed]
-        for name, output in ending.output.items():
-            made.sections.append((f"Captured {name} until then", output))
-        if ending.dump:
-            made.sections.append(("Stacks", ending.dump))
-        failure: Any = pytest_inside.CutOff(node, f"{final.verdict.value}: {text}", made.sections)
+        if last.phase:
+            made.sections += [(f"Captured {n} until then", last.output[n]) for n in STREAMS if n in last.output]
+        if last.dump:
+            made.sections.append(("Stacks", last.dump))
+        failure: Any = pytest_inside.CutOff(node, f"{item.verdict}: {text}", made.sections)
         made.longrepr = failure
-        if ending.how != "done":
+        if last.phase:
             pytest_inside.Unfinished(node, made).tell()
         return _completed(node, [*kept, made])
+
+
+def _earlier(node: pytest.Item, attempt: AttemptRecord) -> pytest.TestReport:
+    """An attempt that was not the last: visible, and counted as what it is."""
+    what = attempt.reason or attempt.outcome
+    report = _made(node, "call", f"attempt {attempt.number} on {attempt.device or 'cpu'}: {what}", attempt.seconds)
+    report.outcome = "rerun"  # type: ignore[assignment]
+    return report
 
 
 def _completed(node: pytest.Item, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
@@ -171,15 +169,15 @@ def _made(node: pytest.Item, when: Any, text: str, seconds: float) -> pytest.Tes
     )
 
 
-def _properties(attempts: list[Gathered], final: Final) -> list[tuple[str, object]]:
-    if not attempts:
+def _properties(item: ItemRecord) -> list[tuple[str, object]]:
+    if not item.attempts:
         return []
-    last = attempts[-1]
+    last = item.attempts[-1]
     found: list[tuple[str, object]] = [("ondol_device", last.device or "cpu"), ("ondol_worker", last.worker)]
-    if len(attempts) > 1:
-        found.append(("ondol_attempts", len(attempts)))
-    if final.why:
-        found.append(("ondol_reason", final.why))
+    if len(item.attempts) > 1:
+        found.append(("ondol_attempts", len(item.attempts)))
+    if item.why:
+        found.append(("ondol_reason", item.why))
     return found
 
 

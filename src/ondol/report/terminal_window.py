@@ -24,27 +24,27 @@ class Window:
     """Takes the place of the terminal's file while the panel is shown. `close` leaves the log as if it had not been."""
 
     def __init__(self, file: Any) -> None:
-        self._file = file
+        self.file = file
         #: The log's text that is not on the terminal for good: whole lines, and the one that is being written.
         self._tail: list[str] = [""]
         #: Rows between the panel's first and the cursor's, as last drawn; None while there is no panel.
         self._below_top: int | None = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
+        return getattr(self.file, name)
 
     def write(self, text: str) -> int:
         first, *rest = text.split("\n")
         self._tail[-1] += first
         self._tail += rest
         if self._below_top is None:
-            self._file.write(text)
+            self.file.write(text)
             del self._tail[:-1]
         return len(text)
 
     def flush(self) -> None:
         if self._below_top is None:
-            self._file.flush()
+            self.file.flush()
         # Else what was written is shown with the next drawing: to draw after every dot would draw all day.
 
     def draw(self, panel: list[str]) -> None:
@@ -57,14 +57,14 @@ class Window:
         top = self._to_top(columns)
         settled = self._settle(room, columns)
         shown = [*panel, *self._tail]
-        self._file.write(top + "".join(line + "\n" for line in settled) + "\n".join(shown))
-        self._file.flush()
+        self.file.write(top + "".join(line + "\n" for line in settled) + "\n".join(shown))
+        self.file.flush()
         self._below_top = len(panel) + sum(_height(line, columns) for line in self._tail) - 1
 
     def close(self) -> None:
         if self._below_top is not None:
-            self._file.write(self._to_top(shutil.get_terminal_size().columns) + "\n".join(self._tail))
-            self._file.flush()
+            self.file.write(self._to_top(shutil.get_terminal_size().columns) + "\n".join(self._tail))
+            self.file.flush()
             self._below_top = None
             del self._tail[:-1]
 

@@ -125,7 +125,7 @@ class NodePlugin:
 
     @cached_property
     def _why_not_fork(self) -> str | None:
-        env = self._fleet.environment(tuple(device.name for device in self._fleet.devices[:1]))
+        env = self._fleet.environment(self._fleet.devices[:1])
         return clean.why_not_fork(self._config, env)
 
     # ------------------------------------------------------------------ becoming the agent

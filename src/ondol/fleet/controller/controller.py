@@ -7,24 +7,24 @@ It never runs a test and never touches a device. What it must decide is decided 
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ondol.fleet import journal, messages, worker_names
+from ondol.fleet.controller.actions import Action, NewAgent, Settle, Stop, Vacate
 from ondol.fleet.controller.caches import Caches, NoCaches
 from ondol.fleet.controller.losses import Losses
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.journal import Journal
-from ondol.fleet.messages import AgentEvent, Buried, Ended, Event, RunItem, ToNode, never
-from ondol.fleet.model import Action, Retire, Revoke, Run, Unrunnable, node_of
-from ondol.fleet.outcome import Gathered, attempt_of, sections_of, text_of
-from ondol.fleet.quarantine import Ledger
+from ondol.fleet.messages import AgentEvent, Buried, Command, Ended, Event, RunItem, ToNode, never
+from ondol.fleet.model import Run, Unrunnable, node_of
+from ondol.fleet.outcome import end_of, failure_of, text_of
+from ondol.fleet.record import MEASURED, Book, ItemRecord, RunRecord
 from ondol.fleet.schedule import Scheduler
-from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Tally, Verdict, judge, note_judgement
+from ondol.fleet.verdict import Again, Cause, Final, JudgeRecord, Policy, Verdict, judge, note_judgement
 
 #: After so many items with a mean below so many seconds, so many are handed out at a time.
 MANY, SHORT, DEEP = 10, 0.02, 8
@@ -60,14 +60,12 @@ class Link(Protocol):
 class Show(Protocol):
     """Where results become visible."""
 
-    def result(self, item: int, attempts: list[Gathered], final: Final) -> None: ...
+    def result(self, number: int, item: ItemRecord) -> str: ...
     def late(self, item: int, report: dict[str, Any]) -> None: ...
     def late_death(self, item: int, why: str) -> None: ...
     def warning(self, data: dict[str, Any]) -> None: ...
     def output(self, worker: str, text: str) -> None: ...
-    def note(self, text: str) -> None: ...
-    def waiting(self, what: str) -> None: ...
-    def moved(self, controller: Controller) -> None: ...
+    def moved(self, record: RunRecord) -> None: ...
     def wants_to_stop(self) -> str: ...
 
 
@@ -87,7 +85,7 @@ class Settings:
 
 
 class Controller:
-    """One run."""
+    """Runs every item. What happened is in `record`, and nowhere else."""
 
     def __init__(
         self,
@@ -95,7 +93,7 @@ class Controller:
         fleet: Fleet,
         scheduler: Scheduler,
         start_link: Callable[[], Link],
-        journal: Journal,
+        book: Book,
         show: Show,
         settings: Settings,
         interrupts: Interrupts,
@@ -104,7 +102,7 @@ class Controller:
         self.items = items
         self.fleet = fleet
         self.scheduler = scheduler
-        self.journal = journal
+        self.book = book
         self.show = show
         self.settings = settings
         self.interrupts = interrupts
@@ -112,28 +110,24 @@ class Controller:
         #: Work that prepares → the item that it prepares.
         self.prepares = prepares or {}
         self.prepared: dict[int, Any] = {}
-        self.ledger = Ledger()
-        self.record = JudgeRecord()
-        self.tally = Tally(planned=len(items))
-        self.finals: dict[int, Final] = {}
-        self.attempts: dict[int, list[Gathered]] = {}
-        self.judged: dict[int, list[Attempt]] = {}
-        self.current: dict[str, Gathered] = {}
-        self.seconds: dict[int, float] = {}
-        self._spent = 0.0
-        self.workers: dict[str, int] = {}
-        #: Slot → attempts that ended on it.
-        self.done_on: Counter[str] = Counter()
-        self.stop_reason = ""
-        self.exit_request: tuple[str, int | None] | None = None
-        self.deaths: list[str] = []
-        self.dirty: list[tuple[int, str, str]] = []
-        self.start_link = start_link
+        self.judging = JudgeRecord()
+        #: Slot → what runs there, as it will be told when it ends.
+        self.running: dict[str, Ended] = {}
+        self._measured, self._spent = 0, 0.0
         self._began = time.monotonic()
         self._to_show: deque[int] = deque()
-        self.losses = Losses(self)
-        self.nodes = Nodes(self)
+        self.losses = Losses(scheduler, fleet, self.running, settings.probe_timeout)
+        self.nodes = Nodes(scheduler, self.losses, book.record.waiting)
+        self.start_link = start_link
         self.link = start_link()
+
+    @property
+    def record(self) -> RunRecord:
+        return self.book.record
+
+    @property
+    def stop_reason(self) -> str:
+        return self.record.stopped.reason if self.record.stopped else ""
 
     # ------------------------------------------------------------------ the loop
 
@@ -158,8 +152,8 @@ class Controller:
         for event in self.link.receive(timeout, self.interrupts.fileno()):
             self._handle(event)
         if self.link.gone:
-            self.losses.replace_agent()
-        self.show.moved(self)
+            self.act(self.losses.agent_died(self.link.bury().how))
+        self.show.moved(self.record)
 
     def _interrupted_twice(self) -> bool:
         """Obeys the first Ctrl-C; True for the second."""
@@ -167,7 +161,6 @@ class Controller:
             self.interrupts.acknowledge()
             self._interrupts_seen = self.interrupts.count
             if self.stop_reason != "interrupted":
-                self.stop_reason = ""
                 self.interrupt()
         return self.interrupts.count > 1
 
@@ -195,37 +188,51 @@ class Controller:
         while self._to_show:
             self._show_one(self._to_show.popleft())
 
-    def _show_one(self, item: int) -> None:
-        attempts = self.attempts.get(item, [])
-        self.show.result(item, attempts, self.finals[item])
-        for warning in attempts[-1].warnings if attempts else []:
+    def _show_one(self, number: int) -> None:
+        item = self.record.items[number]
+        if trouble := self.show.result(number, item):
+            self.book.write(journal.Note(trouble))
+        for warning in item.attempts[-1].warnings if item.attempts else []:
             self.show.warning(warning)
-        wish = self.show.wants_to_stop()
-        if wish:
+        item.forget_reports()
+        if wish := self.show.wants_to_stop():
             self.stop(wish)
 
     # ------------------------------------------------------------------ carrying out
 
-    def act(self, actions: list[Action]) -> None:
+    def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
-            if isinstance(action, Run):
-                self._send_run(action)
-            elif isinstance(action, Revoke):
-                self.link.send(messages.Revoke(action.slot))
-            elif isinstance(action, Retire):
-                self.link.send(messages.Retire(action.slot))
-            elif isinstance(action, Unrunnable):
-                self.settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
+            match action:
+                case Run():
+                    self._send_run(action)
+                case Unrunnable():
+                    self.settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
+                case Settle():
+                    self.settle(action.work, action.final)
+                case Ended():
+                    self._end(action)
+                case Vacate():
+                    self.scheduler.vacate(action.slots)
+                case Stop():
+                    self.stop(action.reason)
+                case NewAgent():
+                    self.link = self.start_link()
+                    self.losses.agent_is_new()
+                case _:
+                    if isinstance(action, Command):
+                        self.link.send(action)
+                    else:
+                        self.book.write(action)
 
     def _send_run(self, run: Run) -> None:
         target = self.prepares.get(run.work, run.work)
-        devices = [d for d in self.fleet.devices if d.name in run.devices]
+        devices = [self.scheduler.devices[name] for name in run.devices]
         prepares = run.work in self.prepares
         self.link.send(
             RunItem(
                 run.slot,
                 run.work,
-                len(self.judged.get(run.work, [])) + 1,
+                1 if prepares else len(self.record.items[target].attempts) + 1,
                 target,
                 self.items[target].nodeid,
                 fresh=run.fresh,
@@ -238,31 +245,30 @@ class Controller:
                 prepare=prepares,
                 prepared=self.prepared.get(run.work),
                 env={
-                    **self.fleet.environment(run.devices),
+                    **self.fleet.environment(devices),
                     **worker_names.environment(run.slot, self.scheduler.slots, self.settings.uid),
                 },
                 devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in devices],
             )
         )
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, told: tuple[str, int | None] | None = None) -> None:
         """Hand out nothing more."""
-        if self.stop_reason:
-            return
-        self.stop_reason = reason
-        self.act(self.scheduler.stop())
+        if not self.stop_reason:
+            self.book.write(journal.Stopped(reason, told))
+            self.act(self.scheduler.stop())
 
     def interrupt(self) -> None:
         """Ctrl-C or SIGTERM, the first time: stop, end what runs, report."""
-        self.stop("interrupted")
-        self.link.send(messages.Interrupt())
+        self.book.write(journal.Stopped("interrupted", None))
+        self.act([*self.scheduler.stop(), messages.Interrupt()])
 
     def abandon(self) -> None:
         """The second time: now. What ran is recorded as interrupted."""
         self.link.send(messages.Kill())
         self.link.bury()
-        for gathered in list(self.current.values()):
-            self.attempt_ended(gathered, gathered.cut_off("interrupted", "interrupted while it ran"))
+        for ending in list(self.running.values()):
+            self._end(ending._replace(how="interrupted", reason="interrupted while it ran", reports=()))
         self._close_books("interrupted")
 
     # ------------------------------------------------------------------ events of the agent
@@ -271,18 +277,18 @@ class Controller:
         if isinstance(event, AgentEvent):
             self._hear(event)
         else:
-            self.nodes.hear(event)
+            self.act(self.nodes.hear(event))
 
     def _hear(self, event: AgentEvent) -> None:  # noqa: C901 - one line per event
         match event:
             case messages.WorkerUp():
-                self._on_worker(event)
+                self.act(self.losses.worker_up(event))
             case messages.Started():
                 self._on_started(event)
             case messages.Reports():
-                gathered = self._gathered(event)
-                if gathered is not None:
-                    gathered.reports += event.data
+                running = self._running(event)
+                if running is not None:
+                    self.running[running.slot] = running._replace(reports=[*running.reports, *event.data])
             case messages.Ended():
                 self._on_ended(event)
             case messages.Warned():
@@ -292,7 +298,7 @@ class Controller:
             case messages.Output():
                 self.show.output(event.worker, event.text)
             case messages.Broken():
-                self.show.note(f"worker {event.worker} broke: {event.text}")
+                self.book.write(journal.Note(f"worker {event.worker} broke: {event.text}"))
             case messages.Revoked():
                 self.scheduler.revoked(event.slot, list(event.items))
             case messages.Retired():
@@ -300,156 +306,119 @@ class Controller:
             case messages.WorkerEnded():
                 self._on_worker_ended(event)
             case messages.Healed():
-                self._on_healed(event)
+                self.act([event] if event.what else [])
             case messages.StartFailed():
-                self.losses.start_failed(event)
+                self.act(self.losses.start_failed(event))
             case messages.Unreapable():
-                self.losses.unreapable(event)
+                self.act(self.losses.unreapable(event))
             case messages.Probed():
-                self.losses.probed(event)
+                self.act(self.losses.probed(event))
             case messages.Pong():
                 pass  # it was heard: that was all
             case _:
                 never(event)
 
-    def _on_worker(self, event: messages.WorkerUp) -> None:
-        self.workers[event.slot] = self.workers.get(event.slot, 0) + 1
-        for device in self.devices_of(event.slot):
-            self.ledger.started(device)
-        self.journal.write(journal.Worker(*event))
-
     def _on_started(self, event: messages.Started) -> None:
-        device = "+".join(self.devices_of(event.slot))
-        gathered = Gathered(event.item, event.attempt, event.slot, event.worker, device, event.warm, time.monotonic())
-        self.current[event.slot] = gathered
-        if event.item not in self.prepares:
-            self.attempts.setdefault(event.item, []).append(gathered)
-            self._journal_start(gathered)
+        slot, worker, item, attempt, warm = event
+        self.running[slot] = Ended(slot, worker, item, attempt, "done", warm=warm)
+        if item in self.prepares:
+            self.book.write(journal.Preparing(slot, self.prepares[item]))
+        else:
+            device = "+".join(self.scheduler.devices_of(slot))
+            self.book.write(journal.Start(item, attempt, slot, worker, device, warm))
 
-    def _journal_start(self, gathered: Gathered) -> None:
-        it = gathered
-        self.journal.write(journal.Start(it.item, it.number, it.slot, it.worker, it.device, it.warm))
-
-    def _gathered(self, event: messages.Reports | messages.Warned) -> Gathered | None:
-        for gathered in self.current.values():
-            if (gathered.item, gathered.number) == (event.item, event.attempt):
-                return gathered
+    def _running(self, event: messages.Reports | messages.Warned) -> Ended | None:
+        for running in self.running.values():
+            if (running.item, running.attempt) == (event.item, event.attempt):
+                return running
         return None
 
     def _on_warning(self, event: messages.Warned) -> None:
         """Shown with its item: an earlier item may still wait to be shown."""
-        gathered = self._gathered(event)
-        if gathered is None:
+        running = self._running(event)
+        if running is None or running.item in self.prepares:
             self.show.warning(event.data)
         else:
-            gathered.warnings.append(event.data)
+            self.record.items[running.item].attempts[-1].warnings.append(event.data)
 
     def _on_late(self, event: messages.LateReport) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""
-        self.journal.write(journal.Late(event.item, text_of(event.data)[:4000]))
+        self.book.write(journal.Late(event.item, text_of(event.data)[:4000]))
         self.show.late(event.item, event.data)
-        self._worsen(event.item, Final(Verdict.ERROR, why="a fixture's finaliser failed after it"))
+        self._worsen(event.item, Verdict.ERROR, "a fixture's finaliser failed after it")
 
-    def _worsen(self, item: int, worse: Final) -> None:
+    def _worsen(self, number: int, verdict: Verdict, why: str) -> None:
         """A verdict may get worse after it was given, never better; it is still one verdict."""
-        final = self.finals.get(item)
-        if final is None or final.verdict.bad:
-            return
-        self.tally.counts[final.verdict] -= 1
-        self.tally.add(worse)
-        self.finals[item] = worse
-        self.journal.write(journal.Verdict(item, worse.verdict.value, False, worse.why))
+        item = self.record.items[number]
+        if item.verdict and not item.bad:
+            self.book.write(journal.Verdict(number, verdict.value, False, why))
+
+    def _on_worker_ended(self, event: messages.WorkerEnded) -> None:
+        self.book.write(event)
+        if event.blamed is not None:
+            self.show.late_death(event.blamed, event.why)
+            self._worsen(event.blamed, Verdict.CRASHED, f"worker {event.worker}: {event.why}")
 
     def _on_ended(self, event: Ended) -> None:
-        gathered = self.current.pop(event.slot)
-        self.done_on[event.slot] += 1
-        gathered.reports += event.reports
-        self.scheduler.ended(event.slot, event.item)
-        if event.item in self.prepares:
-            self.prepare_ended(gathered, event)
-        else:
-            self.attempt_ended(gathered, event)
+        self._end(event)
         # The next item is on its way before anything is shown; with -x the showing may be what stops it.
         if self.settings.careful:
             self.show_all()
         if not self.stop_reason:
             self.act(self.scheduler.step())
 
-    def prepare_ended(self, gathered: Gathered, ending: Ended) -> None:
-        target = self.prepares[gathered.item]
-        self.scheduler.settle(gathered.item)
+    def _end(self, event: Ended) -> None:
+        ending = event._replace(reports=[*self.running.pop(event.slot).reports, *event.reports])
+        self.scheduler.ended(event.slot, event.item)
+        if event.item in self.prepares:
+            self._prepare_ended(ending)
+        else:
+            self._attempt_ended(ending)
+
+    def _prepare_ended(self, ending: Ended) -> None:
+        target = self.prepares[ending.item]
+        self.book.write(journal.Preparing(ending.slot, None))
+        self.scheduler.settle(ending.item)
         if ending.how == "done" and not ending.escaped:
             self.prepared[target] = ending.prepared
-            return
-        if not self.scheduler.drop(target):
-            return
-        verdict = {"crashed": Verdict.CRASHED, "timeout": Verdict.TIMEOUT, "interrupted": Verdict.NOT_RUN}
-        final = Final(verdict.get(ending.how, Verdict.ERROR), why="its preparation failed")
-        failed = Gathered(target, 1, gathered.slot, gathered.worker, ending=ending)
-        failed.text = ending.escaped or ending.reason
-        self.attempts[target] = [failed]
-        self._journal_start(failed)
-        self._journal_end(failed, attempt_of(failed))
-        self.settle(target, final)
+        elif self.scheduler.drop(target):
+            end = end_of(ending, "")._replace(item=target, attempt=1, text=ending.escaped or ending.reason)
+            start = journal.Start(target, 1, ending.slot, ending.worker, "", False)
+            self.book.write(start, end)
+            verdict = {"crashed": Verdict.CRASHED, "timeout": Verdict.TIMEOUT, "interrupted": Verdict.NOT_RUN}
+            self.settle(target, Final(verdict.get(ending.how, Verdict.ERROR), why="its preparation failed"))
 
-    def attempt_ended(self, gathered: Gathered, ending: Ended) -> None:
-        gathered.ending = ending
-        gathered.elapsed = time.monotonic() - gathered.started
-        gathered.text = "\n".join(text_of(r) for r in gathered.reports if r.get("outcome") == "failed")
-        caches = self.settings.caches
-        attempt = attempt_of(gathered, dirt_fails=self.settings.hygiene == "fail", cache_fault=caches.fault)
+    def _attempt_ended(self, ending: Ended) -> None:
+        number, text = ending.item, failure_of(ending.reports)
+        settings = self.settings
+        end = end_of(ending, text, dirt_fails=settings.hygiene == "fail", cache_fault=settings.caches.fault)
         if ending.how == "device-lost" and self.stop_reason == "session-timeout":
-            attempt = Attempt(Verdict.TIMEOUT, Cause.INTERRUPTED, reason="the run's deadline passed while it ran")
-        item = gathered.item
-        attempts = self.judged.setdefault(item, [])
-        attempts.append(attempt)
-        self.dirty += [(item, kind, what) for kind, what in ending.dirt]
-        if ending.garbage:
-            self.dirty.append((item, "descriptor", f"wrote {ending.garbage} bytes to the worker's event channel"))
+            why = "the run's deadline passed while it ran"
+            end = end._replace(outcome=Verdict.TIMEOUT.value, cause=Cause.INTERRUPTED.value, reason=why)
         if ending.exit:
-            self.exit_request = (ending.exit[0], ending.exit[1])
-            self.stop("exit")
-        self._journal_end(gathered, attempt)
-        self.losses.blame(gathered, attempt)
-        decision = judge(attempts, self.settings.policy, self.record)
+            self.stop("exit", (ending.exit[0], ending.exit[1]))
+        self.book.write(end)
+        item = self.record.items[number]
+        item.attempts[-1].reports = ending.reports
+        attempts = [attempt.judged() for attempt in item.attempts]
+        self.act(self.losses.blame(ending, attempts[-1]))
+        decision = judge(attempts, settings.policy, self.judging)
         if isinstance(decision, Again) and not self.stop_reason:
-            if attempt.cause is Cause.CACHE:
-                self._heal(gathered)
-            self.scheduler.repeat(item, decision.avoid)
+            if attempts[-1].cause is Cause.CACHE:
+                self._heal(ending, text)
+            self.scheduler.repeat(number, decision.avoid)
             return
-        final = decision if isinstance(decision, Final) else Final(attempt.outcome, why=attempt.reason)
-        note_judgement(attempts, final, self.record)
-        self.settle(item, final)
+        final = decision if isinstance(decision, Final) else Final(attempts[-1].outcome, why=attempts[-1].reason)
+        note_judgement(attempts, final, self.judging)
+        self.settle(number, final)
 
-    def _heal(self, gathered: Gathered) -> None:
-        if node_of(gathered.slot):
+    def _heal(self, ending: Ended, text: str) -> None:
+        if node_of(ending.slot):
             # The cache is the node's: whoever started the agent there mends it before he passes on the next item.
-            self.link.send(messages.Heal(gathered.slot, gathered.item, gathered.text))
+            self.link.send(messages.Heal(ending.slot, ending.item, text))
             return
-        self._on_healed(messages.Healed(gathered.item, self.settings.caches.heal(gathered.text)))
-
-    def _on_healed(self, event: messages.Healed) -> None:
-        if event.what:
-            self.journal.write(journal.Healed(*event))
-            self.show.note(f"{self.items[event.item].nodeid}: {event.what}")
-
-    def _journal_end(self, gathered: Gathered, attempt: Attempt) -> None:
-        ending = gathered.ending
-        assert ending is not None
-        event = journal.End(
-            gathered.item,
-            gathered.number,
-            attempt.outcome.value,
-            attempt.cause.value,
-            attempt.reason,
-            round(gathered.seconds, 6),
-            [{name: r.get(name) for name in ("when", "outcome", "duration")} for r in gathered.reports],
-            dirt=ending.dirt,
-        )
-        if not attempt.good:
-            output = ending.output or sections_of(gathered)
-            event = event._replace(text=gathered.text[:65536], dump=ending.dump[:65536], output=output)
-        self.journal.write(event)
+        what = self.settings.caches.heal(text)
+        self.act([messages.Healed(ending.item, what)] if what else [])
 
     # ------------------------------------------------------------------ verdicts
 
@@ -457,44 +426,24 @@ class Controller:
         self.scheduler.settle(work)
         if work in self.prepares:
             return
-        self.finals[work] = final
         self.prepared.pop(work, None)  # it may be large, and nobody runs this again
-        self.tally.add(final)
-        attempts = self.attempts.get(work, [])
-        if attempts and final.verdict in {Verdict.PASSED, Verdict.FAILED, Verdict.XFAILED, Verdict.XPASSED}:
-            self.seconds[work] = attempts[-1].seconds
-            self._hand_out_more_of_short_ones()
-        self.journal.write(journal.Verdict(work, final.verdict.value, final.flaky, final.why))
+        self.book.write(journal.Verdict(work, final.verdict.value, final.flaky, final.why))
+        attempts = self.record.items[work].attempts
+        if attempts and final.verdict in MEASURED and not self.settings.careful:
+            self._hand_out_more_of_short_ones(attempts[-1].seconds)
         self._to_show.append(work)
 
-    def _hand_out_more_of_short_ones(self) -> None:
+    def _hand_out_more_of_short_ones(self, seconds: float) -> None:
         """Items of a millisecond would wait for the next one to arrive; what is handed out can be revoked."""
-        self._spent += self.seconds[next(reversed(self.seconds))]
-        if not self.settings.careful and len(self.seconds) >= MANY:
-            self.scheduler.depth = DEEP if self._spent / len(self.seconds) < SHORT else 2
-
-    # ------------------------------------------------------------------ devices
-
-    def devices_of(self, slot: str) -> tuple[str, ...]:
-        if slot in self.scheduler.running:
-            return self.scheduler.running[slot].devices
-        state = self.scheduler.slots.get(slot)
-        return (state.slot.device,) if state and state.slot.device else ()
-
-    def _on_worker_ended(self, event: messages.WorkerEnded) -> None:
-        told = (event.slot, event.worker, event.why, event.abnormal, event.ran, event.late)
-        self.journal.write(journal.WorkerEnded(*told))
-        if event.late:
-            self.deaths.append(f"worker {event.worker}: {event.why}")
-        if event.blamed is not None:
-            self.show.late_death(event.blamed, event.why)
-            self._worsen(event.blamed, Final(Verdict.CRASHED, why=f"worker {event.worker}: {event.why}"))
+        self._measured, self._spent = self._measured + 1, self._spent + seconds
+        if self._measured >= MANY:
+            self.scheduler.depth = DEEP if self._spent / self._measured < SHORT else 2
 
     # ------------------------------------------------------------------ the end
 
     def _finish(self) -> None:
         """Let the workers leave, hear their last words, and account for every item."""
-        self.link.send(messages.Finish(not self.tally.bad))
+        self.link.send(messages.Finish(not self.record.bad))
         while not self.link.gone:
             for event in self.link.receive(1.0, self.interrupts.fileno()):
                 self._handle(event)
@@ -502,17 +451,17 @@ class Controller:
                 self.link.send(messages.Kill())
         buried = self.link.bury()
         if not buried.clean and not self.stop_reason:
-            self.journal.write(journal.AgentDied(buried.how))
+            self.book.write(journal.AgentDied(buried.how))
         self._close_books(self.stop_reason)
 
     def _close_books(self, reason: str) -> None:
-        for work in range(len(self.items)):
-            if work in self.finals:
+        for work, item in enumerate(self.record.items):
+            if item.verdict:
                 continue
-            judged = self.judged.get(work)
-            if judged and judged[-1].cause is not Cause.INTERRUPTED:
-                self.settle(work, Final(judged[-1].outcome, why=judged[-1].reason))
+            last = item.attempts[-1].judged() if item.attempts else None
+            if last and last.cause is not Cause.INTERRUPTED:
+                self.settle(work, Final(last.outcome, why=last.reason))
             else:
-                why = judged[-1].reason if judged else f"never started: {reason or 'nothing could run it'}"
+                why = last.reason if last else f"never started: {reason or 'nothing could run it'}"
                 self.settle(work, Final(Verdict.NOT_RUN, why=why))
         self.show_all()

@@ -2,155 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from ondol.fleet import journal, messages, schedule
-from ondol.fleet.messages import NodeEvent, Room, never
+from ondol.fleet import messages, schedule
+from ondol.fleet.controller.actions import Action, Settle, Stop
+from ondol.fleet.controller.losses import Losses
+from ondol.fleet.messages import NodeEvent, never
 from ondol.fleet.model import Device, Slot, node_of
+from ondol.fleet.schedule import Scheduler
 from ondol.fleet.verdict import Final, Verdict
-
-if TYPE_CHECKING:
-    from ondol.fleet.controller.controller import Controller
 
 
 class Nodes:
-    """The part of the controller that hears of nodes. On one machine it never hears anything."""
+    """Hears of nodes; on one machine it never hears anything. `waiting` is what is recorded of those on their way."""
 
-    def __init__(self, run: Controller) -> None:
-        self._run = run
-        #: Node → what it is waiting for, while it is on its way.
-        self.waiting: dict[str, str] = {}
-        self.left_out: dict[str, str] = {}
-        #: What the rooms of the nodes have to say at the end.
-        self.rooms: dict[str, Room] = {}
+    def __init__(self, scheduler: Scheduler, losses: Losses, waiting: Mapping[str, str]) -> None:
+        self._scheduler = scheduler
+        self._losses = losses
+        self._waiting = waiting
+        self._gone = ""
         self._complete = False
-        self._engine = ""
 
-    def hear(self, event: NodeEvent) -> None:  # noqa: C901 - one line per event
-        run = self._run
+    def hear(self, event: NodeEvent) -> list[Action]:  # noqa: C901 - one line per event
         match event:
             case messages.EngineWaits():
-                self._engine_waits(event)
+                return [event] if self._waiting.get(event.engine) != event.what else []
             case messages.NodeWaits():
-                self._node_waits(event)
+                return [event] if self._waiting.get(event.node) != event.what else []
             case messages.NodeUp():
-                self._up(event)
+                return self._up(event)
             case messages.NodeLost():
-                self._lost(event)
+                return self._lost(event)
             case messages.NodeOut():
-                self._out(event)
+                return self._out(event)
             case messages.NodeNotice():
-                self._notice(event)
-            case messages.NodeNote():
-                run.journal.write(journal.NodeNote(*event))
-                run.show.note(f"node {event.node}: {event.text}")
-            case messages.NodeRoom():
-                self.rooms[event.node] = event.room
-                run.journal.write(journal.Room(event.node, event.room.status, event.room.room))
+                self._gone = f"{event.node} is being taken away: {event.why}"
+                return [event, *self._set_aside(event.node, event.why, end_what_runs=False)]
+            case messages.Outlook():
+                return self._expect(event)
+            case messages.NodeNote() | messages.NodeRoom():
+                return [event]
             case messages.AllocationEnding():
-                run.show.note(event.why)
-                run.stop(event.why)
+                return [event, Stop(event.why)]
             case messages.AllocationOver():
-                run.journal.write(journal.AllocationOver(event.why))
-                run.link.send(messages.Interrupt())
+                return [event, messages.Interrupt()]
             case _:
-                never(event)
+                return never(event)
 
-    def _engine_waits(self, event: messages.EngineWaits) -> None:
-        """Said at once: a queue may take hours, and the log would be silent."""
-        self._engine = event.engine
-        if self.waiting.get(self._engine) != event.what:
-            self.waiting[self._engine] = event.what
-            self._run.journal.write(journal.EngineWaits(*event))
-            self._run.show.waiting(event.what)
-
-    def _node_waits(self, event: messages.NodeWaits) -> None:
-        self.waiting.pop(self._engine, None)
-        if self.waiting.get(event.node) != event.what:
-            self.waiting[event.node] = event.what
-            self._run.journal.write(journal.NodeWaits(*event))
-
-    def _up(self, event: messages.NodeUp) -> None:
-        run = self._run
-        self.waiting.pop(event.node, None)
-        names = [device["name"] for device in event.devices]
-        times = (event.waited, event.collected)
-        run.journal.write(journal.NodeUp(event.node, names, event.host, *times, event.mode, event.python))
-        known = {device.name for device in run.fleet.devices}
+    def _up(self, event: messages.NodeUp) -> list[Action]:
         for data in event.devices:
             device = Device(**{**data, "probe": tuple(data["probe"])})
-            if device.name not in known:
-                run.fleet.devices.append(device)
-            run.scheduler.join(device, [Slot(name, device.name) for name in event.slots[device.name]])
+            self._scheduler.join(device, [Slot(name, device.name) for name in event.slots[device.name]])
         for name in event.prepare_slots:
-            run.scheduler.join_slot(Slot(name, ""))
-        self._expect(event.outlook)
+            self._scheduler.join_slot(Slot(name, ""))
+        return [event]
 
-    def _lost(self, event: messages.NodeLost) -> None:
-        run, node = self._run, event.node
-        run.journal.write(journal.NodeLost(node, event.why, event.how))
-        run.show.note(f"node {node} was lost: {event.why}")
-        here = self._slots(node)
-        # Away first: what is repeated below must not be handed to the dead.
-        for device in self._devices(node):
-            run.scheduler.device_away(device)
+    def _lost(self, event: messages.NodeLost) -> list[Action]:
+        here = self._slots(event.node)
+        # Away first: what is repeated then must not be handed to the dead.
+        for device in self._scheduler.devices_in(event.node):
+            self._scheduler.device_away(device)
         for name in here:
-            if name in run.scheduler.slots:
-                run.scheduler.slot_away(name)
-        run.losses.supervisor_gone(here, event.how, f"node {node} was lost: {event.why}")
-        self._expect(event.outlook)
+            if name in self._scheduler.slots:
+                self._scheduler.slot_away(name)
+        why = f"node {event.node} was lost: {event.why}"
+        return [event, *self._losses.supervisor_gone(here, event.how, why)]
 
-    def _out(self, event: messages.NodeOut) -> None:
-        run, node = self._run, event.node
-        self.waiting.pop(node, None)
-        self.left_out[node] = event.why
-        run.journal.write(journal.NodeOut(node, event.why, event.log))
-        run.show.note(f"node {node} is left out: {event.why}")
-        if not event.outlook.left:
-            run.stop(f"no node is left ({node}: {event.why})")
-        self._set_aside(node, event.why)
+    def _out(self, event: messages.NodeOut) -> list[Action]:
+        self._gone = f"{event.node}: {event.why}"
+        aside = self._set_aside(event.node, event.why)
         # It may have left in good order with something on its way to it that it never saw: nobody else ends that.
-        run.losses.supervisor_gone(self._slots(node), "device-lost", f"node {node} is left out: {event.why}")
-        self._expect(event.outlook)
-
-    def _notice(self, event: messages.NodeNotice) -> None:
-        run, node = self._run, event.node
-        run.journal.write(journal.NodeNotice(node, event.why))
-        run.show.note(f"node {node} is being taken away: {event.why}")
-        if not event.outlook.left:
-            run.stop(f"no node is left ({node} is being taken away: {event.why})")
-        self._set_aside(node, event.why, end_what_runs=False)
-        self._expect(event.outlook)
+        why = f"node {event.node} is left out: {event.why}"
+        return [event, *aside, *self._losses.supervisor_gone(self._slots(event.node), "device-lost", why)]
 
     def _slots(self, node: str) -> list[str]:
-        scheduler = self._run.scheduler
-        return [name for name in (*scheduler.slots, *scheduler.running) if node_of(name) == node]
+        return [name for name in (*self._scheduler.slots, *self._scheduler.running) if node_of(name) == node]
 
-    def _devices(self, node: str) -> list[str]:
-        return [device.name for device in self._run.fleet.devices if device.node == node]
-
-    def _set_aside(self, node: str, why: str, *, end_what_runs: bool = True) -> None:
-        for device in self._devices(node):
-            self._run.losses.condemn(self._run.ledger.node_out(device, node, why), end_what_runs=end_what_runs)
-        for name, state in self._run.scheduler.slots.items():
+    def _set_aside(self, node: str, why: str, *, end_what_runs: bool = True) -> list[Action]:
+        actions = self._losses.node_out(node, why, end_what_runs=end_what_runs)
+        for name, state in self._scheduler.slots.items():
             if not state.slot.device and node_of(name) == node:
-                self._run.scheduler.slot_away(name)
+                self._scheduler.slot_away(name)
+        return actions
 
-    def _expect(self, outlook: messages.Outlook) -> None:
-        run = self._run
-        run.scheduler.expecting = outlook.expecting
+    def _expect(self, outlook: messages.Outlook) -> list[Action]:
+        gone, self._gone = self._gone, ""
+        self._scheduler.expecting = outlook.expecting
+        actions: list[Action] = [Stop(f"no node is left ({gone})")] if gone and not outlook.left else []
         if not outlook.expecting and not self._complete:
             self._complete = True
-            self._refuse(run.scheduler.waiting_works())
-        run.act([] if run.stop_reason else run.scheduler.step())
+            actions += self._refuse()
+        return actions
 
-    def _refuse(self, works: Iterable[int]) -> None:
+    def _refuse(self) -> list[Action]:
         """All nodes have answered: what none of them could ever run is an error, as on one machine."""
-        scheduler = self._run.scheduler
-        devices = scheduler.devices
-        if not devices:
-            return
-        for one in schedule.infeasible([scheduler.works[work] for work in works], devices):
-            if scheduler.drop(one.work):
-                self._run.settle(one.work, Final(Verdict.ERROR, why=one.why))
+        scheduler = self._scheduler
+        waiting = [scheduler.works[work] for work in scheduler.waiting_works()] if scheduler.devices else []
+        never_run = [one for one in schedule.infeasible(waiting, scheduler.devices) if scheduler.drop(one.work)]
+        return [Settle(one.work, Final(Verdict.ERROR, why=one.why)) for one in never_run]
