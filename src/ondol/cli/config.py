@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.config import BY_NAME, SITE_FILE, USER_FILE, Option, Value
 from ondol.errors import UsageError
-from ondol.jobs import store_location
+from ondol.jobs import store_location, strategy
 from ondol.report import table
 
-_DESCRIPTION = f"""Show every setting, its value, where it came from, and what it concerns: convenience or trust.
+_DESCRIPTION = f"""Show every setting, its value, where it came from, and what it concerns: convenience or trust. Then
+what a job would do here: where its room is, which store and scopes it reads, what it publishes, which caches it takes
+over, and why.
 
 The command line beats the environment (ONDOL_*) beats files: the nearest ondol.toml, or pyproject.toml with a
 [tool.ondol] table, in this directory or above it up to the top of the checkout; then {USER_FILE}; then
@@ -26,11 +30,14 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     settings = flags.settings(parsed, told=False)
     rows = [(option, _effective(option, value)) for option, value in settings.rows()]
+    job = strategy.strategy(settings, os.environ)
     if parsed.as_json:
-        output.say_json({option.name: {**value._asdict(), "class": option.sort} for option, value in rows})
+        told = {option.name: {**value._asdict(), "class": option.sort} for option, value in rows}
+        output.say_json({**told, "job": [line._asdict() for line in job]})
     else:
         shown = [(option.name, _show(option, value.value), value.origin, option.sort) for option, value in rows]
         output.say_lines(table.render(("setting", "value", "from", "class"), shown))
+        output.say_lines("\n" + table.render(("a job here", "does", "because"), job))
     for remark in settings.remarks:
         output.tell(f"ondol: {remark}")
     for warning in settings.warnings:

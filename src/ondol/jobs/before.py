@@ -22,8 +22,6 @@ from ondol.trust import policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ondol.room.fill import Result
     from ondol.store.api import Backend, Stored
 
@@ -55,7 +53,7 @@ def prepare(job: Job) -> None:
                 _fill(job)
 
     try:
-        base, keeps_atime = _choose_base(job)
+        base, keeps_atime = choose_base(job)
     except RoomError as error:
         job.report.warn(f"running without a room: {error.line()}")
         return
@@ -67,7 +65,7 @@ def prepare(job: Job) -> None:
         alone()
 
 
-def _choose_base(job: Job) -> tuple[str, bool]:
+def choose_base(job: Job) -> tuple[str, bool]:
     """(the directory for the room, whether it keeps access times); raises `RoomError` if there is none."""
     probes: dict[str, filesystem.Usable] = {}
 
@@ -103,18 +101,16 @@ def _plan(job: Job) -> None:
     managed: list[Row] = []
     for tool in job.tools:
         place = places.get(tool.name) or here.seen(here.cache_dir(tool.name))
-        plan = table.plan(
-            tool, job.env, place, asked=tool.name in job.asked, wish=_wish(job, tool), why_common=_why_common(nested)
-        )
-        ours = plan.managed and tool not in cold
+        planned = plan(job, tool, place, nested=bool(nested))
+        ours = planned.managed and tool not in cold
         job.report.update(tool.name, managed=ours, used=0 if ours else None)
-        if plan.remark and not nested:
-            job.report.remarks.append(plan.remark)
+        if planned.remark and not nested:
+            job.report.remarks.append(planned.remark)
         # Making and removing a directory for each tool that a job never uses would cost more than all else that we do:
         # those of the table make theirs themselves. For one that was named, or that a link leads to, we make sure.
         sure = tool.name in job.asked or bool(tool.below_tmp)
-        if plan.managed and (not sure or _make_cache_dir(job, tool)):
-            job.set(plan.env)
+        if planned.managed and (not sure or _make_cache_dir(job, tool)):
+            job.set(planned.env)
             if tool.travels and ours:
                 managed.append(tool)
             if tool.below_tmp:
@@ -124,14 +120,16 @@ def _plan(job: Job) -> None:
     job.manage(managed, cold, through)
 
 
-def _why_common(nested: str) -> Callable[[str], str]:
-    def why(path: str) -> str:
+def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.Plan:
+    """What this job does for a tool whose cache is to be this directory. `nested`: inside another `ondol run`."""
+
+    def why_common(path: str) -> str:
         from ondol.host import common_place
 
-        return common_place.why_common(path)
+        return "" if nested else common_place.why_common(path)  # then variables name the room of that one
 
-    # Inside another `ondol run` the variables name that one's room.
-    return (lambda _: "") if nested else why
+    asked = tool.name in job.asked
+    return table.plan(tool, job.env, cache_dir, asked=asked, wish=_wish(job, tool), why_common=why_common)
 
 
 def _wish(job: Job, tool: Row) -> table.Wish:
