@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from linting import lint_shell
-from people import needs_root
+from people import Program, needs_root
 from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
 from seeds.telling import broken, script_in, without_ondol
 
@@ -100,3 +101,17 @@ def test_shell_of_the_stages_has_a_trap(name: str) -> None:
 
 def test_page_of_the_stages_shows_another_change() -> None:
     check_diff(FOLDER / "README.md", FOLDER / "before.sbatch", FOLDER / "after.sbatch")
+
+
+def test_the_pipelines_words_are_not_ondols(program: Program) -> None:
+    """Every option that the Groovy function can put before pytest is one that `ondol run` takes."""
+    text = (FOLDER / "pipeline.groovy").read_text()
+    body = text[text.index("def pytestUtility") :]
+    words = [word for line in body.splitlines() if "words" in line for word in re.findall(r"'([^']*)'", line)]
+    assert words[:4] == ["ondol", "run", "--store", "/store"]
+    assert set(words) >= {"--frozen", "--publish", "never", "--"}
+    for options in (["--frozen"], ["--publish", "never"], []):
+        assert set(options) <= set(words)
+        ran = program.ondol("run", "--store", "/nonexistent", "--tools", "auto,triton", *options, "--", "true")
+        assert ran.returncode == 0, ran
+    assert re.findall(r'"([^"]*)ondol:/store:', text) == ["${cluster.scratchPath}/"]
