@@ -42,9 +42,10 @@ _TOOLS = """# Tools
 Made from `tools/table.py` by `python docs/made`; a test compares.
 
 `ondol run` gives a job a private cache for each tool that is *shared* below, fills it from the store and publishes what
-is new. `--tools NAMES` chooses others; `--tools auto,numba` adds one. A value that you have set for one of a tool's own
-variables wins, and is said, unless you named the tool: then it is replaced for the command. `ondol tools` tells what is
-so on a machine. A tool that is not here can be added: [how](../how-to/add-a-tool.md).
+is new. `--tools NAMES` chooses others; `--tools auto,numba` adds one, `--tools auto,-triton` leaves one alone. A value
+that you have set for one of a tool's own variables wins, and the summary says so. It is replaced for the command if you
+name the tool, or if it names a directory that is not yours alone. `ondol config` tells what a job would do here.
+A tool that is not here can be added: [how](../how-to/add-a-tool.md).
 
 {classes}
 

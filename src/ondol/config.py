@@ -257,7 +257,9 @@ def _convert(option: Option, raw: Any, origin: str, directory: str) -> Value:
             "name": "a plain name: letters, digits, . _ - only",
         }[option.kind]
         raise UsageError(
-            f"{option.name} = {raw!r:.80} makes no sense", because=f"from {origin}", hint=f"expected {expected}"
+            f"{option.name} = {raw!r:.80} is not possible",
+            because=f"from {origin}",
+            hint=f"expected {expected}",
         )
 
 

@@ -12,7 +12,7 @@ VERIFY_UNREADABLE = 4
 DOCTOR_FOUND = 1
 #: `ondol explain`: no known fault explains a failure in these logs.
 NOTHING_KNOWN = 1
-#: The command line or the configuration makes no sense.
+#: The command line or the configuration is wrong.
 USAGE = 2
 #: A store command could not do its work (no such store, not permitted, no such entry).
 STORE = 3

@@ -132,10 +132,10 @@ def test_setting_of_another_command_makes_it_strict(program: Program, sick: Path
     [
         (("--only", "owner"), "did you mean 'owners'?"),
         (("--skip", "nonsense-altogether"), "ondol doctor --list"),
-        (("--limit", "0"), "makes no sense"),
-        (("--limit", "many"), "makes no sense"),
-        (("--walk-time", "-5"), "makes no sense"),
-        (("--timeout", "soon"), "makes no sense"),
+        (("--limit", "0"), "is not a number above 0"),
+        (("--limit", "many"), "is not a number above 0"),
+        (("--walk-time", "-5"), "is not a time"),
+        (("--timeout", "soon"), "is not a time"),
         (("--store", "s3://bucket"), "name a directory"),
     ],
 )

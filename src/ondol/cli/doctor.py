@@ -121,7 +121,7 @@ def _names(given: list[str]) -> list[str]:
 
 def _limit(text: str) -> int:
     if not is_number(text) or int(text) < 1:
-        raise UsageError(f"--limit {text!r} makes no sense", hint="a number such as 200000")
+        raise UsageError(f"--limit {text!r} is not a number above 0", hint="a number such as 200000")
     return int(text)
 
 
@@ -131,7 +131,7 @@ def _duration(text: str, flag: str) -> float:
     except ValueError:
         seconds = 0.0
     if seconds <= 0:
-        raise UsageError(f"{flag} {text!r} makes no sense", hint="a time such as 90s or 15m")
+        raise UsageError(f"{flag} {text!r} is not a time", hint="a time such as 90s or 15m")
     return seconds
 
 

@@ -52,7 +52,7 @@ def _age(text: str | None) -> float:
     try:
         return words.parse_duration(text)
     except ValueError:
-        raise UsageError(f"--older-than {text!r} makes no sense", hint="a time such as 2h or 7d")
+        raise UsageError(f"--older-than {text!r} is not a time", hint="a time such as 2h or 7d")
 
 
 def _line(room: Room, *, dry_run: bool) -> str:

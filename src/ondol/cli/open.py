@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 def _wall(parsed: argparse.Namespace) -> Wall:
     if parsed.uid is not None and parsed.uid < 0:
-        raise UsageError(f"--uid {parsed.uid} makes no sense")
+        raise UsageError(f"--uid {parsed.uid} is not a user ID", hint="a number from 0 on, such as 1000")
     runtime = RUNTIMES.get(parsed.format)
     mounted = parsed.at is not None or (runtime is not None and runtime.mounted)
     if parsed.at is not None and not (parsed.format == "json" or (runtime and runtime.mounted)):

@@ -87,7 +87,7 @@ def fault_in_folder(path: str) -> str:
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
     except ValueError as error:  # a name that no file system knows
-        return f"RECORD makes no sense: {error}"
+        return f"RECORD cannot be read: {error}"
 
 
 def fault_in_zip(path: str) -> str:
@@ -121,7 +121,7 @@ def _fault_in_info(source: Source, info: str) -> str:
     try:
         rows = parse(contents["RECORD"])
     except csv.Error as error:
-        return f"RECORD makes no sense: {error}"
+        return f"RECORD cannot be read: {error}"
     if not any(row.path == f"{info}/METADATA" for row in rows):
         return "RECORD is empty or cut off"
     return next((why for why in (_fault_in_row(source, row) for row in rows) if why), "")

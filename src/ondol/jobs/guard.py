@@ -1,4 +1,4 @@
-"""The life of a guarded command: lock its cache, run it, and if it fails of a fault in the cache, heal that and retry.
+"""The life of a guarded command: lock its cache, run it, and if it fails because of the cache, heal that and retry.
 
 One rule above all others, as in `run_command`: nothing on our side keeps the command from running, or changes how it
 ends. Every step but the command itself may fail; then it runs unlocked, or its failure is final.

@@ -125,7 +125,7 @@ def parse_status(text: str) -> int:
         return STATUS_WORDS[text]
     if is_number(text) and int(text) < 256:
         return int(text)
-    raise UsageError(f"--status {text!r} makes no sense", hint=f"a number, or one of {', '.join(STATUS_WORDS)}")
+    raise UsageError(f"--status {text!r} is not a status", hint=f"a number, or one of {', '.join(STATUS_WORDS)}")
 
 
 def _nothing_to_close(error: RoomError, number: int, shown: int, given: Mapping[str, Any]) -> Closed:

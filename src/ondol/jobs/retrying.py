@@ -1,4 +1,4 @@
-"""`--retries`: a command that failed of a fault in a cache runs once more, after the cache was mended.
+"""`--retries`: a command that failed because of its cache runs once more, after the cache was mended.
 
 Only for who asks. A command may have uploaded something before it failed, and to see why it failed its output must pass
 through us; without the option neither is touched.

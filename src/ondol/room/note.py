@@ -73,6 +73,6 @@ def _parse(path: str, data: bytes) -> tuple[Room, dict[str, Any]]:
     except (ValueError, KeyError, TypeError) as error:
         raise RoomError(
             f"the room {path} cannot be closed",
-            because=f"its note makes no sense: {error}",
+            because=f"its note cannot be read: {error}",
             hint="use one Ondol for both",
         )

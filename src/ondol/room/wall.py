@@ -59,7 +59,8 @@ def check_place(at: str) -> str:
     """A path inside a container that every runtime's flags can carry. Raises `UsageError`."""
     if not at.startswith("/") or at.strip("/") == "" or not is_plain(at) or "/../" in f"{at}/":
         raise UsageError(
-            f"--at {at!r} makes no sense", hint="an absolute path of plain characters, such as /ondol/room"
+            f"--at {at!r} cannot be a path in a container",
+            hint="an absolute path of plain characters, such as /ondol/room",
         )
     return at.rstrip("/")
 

@@ -66,4 +66,4 @@ def _limits(parsed: argparse.Namespace) -> gc_plan.Limits:
             (f"{policy.UNTRUSTED_PREFIX}*", words.parse_duration(parsed.pr_age)),
         )
     except ValueError as error:
-        raise UsageError(f"a limit makes no sense: {error}", hint="sizes such as 20GiB, times such as 30d")
+        raise UsageError(f"a limit cannot be used: {error}", hint="sizes such as 20GiB, times such as 30d")

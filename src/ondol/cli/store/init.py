@@ -13,7 +13,7 @@ from ondol.store import marker
 
 _DESCRIPTION = """Make a store at PATH.
 
-Any user may add entries, in a lane of their own. Whose entries are used by *others* is said here, once: without
+Any user may add entries, in a lane of their own. Whose entries *others* use is decided here, once: without
 --writers a reader uses its own and root's only. The list is believed by readers who trust the owner of the store:
 root, themselves, or a UID they name with --trust."""
 HELP = "who may publish for everybody: UIDs, users, @GROUPs, any; with :SCOPE only there (3001:pr-*)"

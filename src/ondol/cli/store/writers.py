@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     made.add_argument("who", nargs="*", metavar="WHO[:SCOPE]", help=HELP)
     parsed = made.parse_args(arguments)
     if bool(parsed.who) == (parsed.action == "list"):
-        raise UsageError(f"`{parsed.action}` with {len(parsed.who)} names makes no sense", hint=f"{made.prog} --help")
+        raise UsageError(f"`{parsed.action}` does not take {len(parsed.who)} names", hint=f"{made.prog} --help")
     path, given = location(flags.settings(parsed)), ",".join(parsed.who)
 
     def change(found: marker.Marker) -> marker.Marker:
