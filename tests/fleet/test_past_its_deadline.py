@@ -11,13 +11,13 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ondol.fleet import messages, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import Started
+from ondol.fleet.board import Board
 from ondol.fleet.messages import Done, Ended, Hello, Message, Reports, RunItem
 from ondol.fleet.starts import Limits, Place, Rules
 
@@ -121,8 +121,6 @@ class Bench:
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, place: Place, inherited: object) -> Started:
-        import mmap
-
         ours, theirs = wire.pair()
         self.worker = wire.Channel(theirs, b"w" * wire.TOKEN_BYTES)
         self.workers.append(self.worker)
@@ -130,7 +128,8 @@ class Bench:
         self.started.append(process)
         socket.send_fds(theirs, [b"F"], [])
         dump = os.memfd_create("dump")
-        return Started(process.pid, wire.Channel(ours, b"w" * wire.TOKEN_BYTES), dump, mmap.mmap(-1, 4096))
+        self.board, self.lane = Board(), wire.Lane.open(b"w" * wire.TOKEN_BYTES)
+        return Started(process.pid, wire.Channel(ours, b"w" * wire.TOKEN_BYTES), dump, self.board, self.lane)
 
     def says(self, *said: messages.FromWorker) -> None:
         for message in said:
@@ -177,31 +176,31 @@ def bench(tmp_path: Path) -> Iterator[Callable[[Limits], Bench]]:
         one.close()
 
 
-CALLED: Any = {"when": "call", "outcome": "passed"}
+CALLED = b'{"when":"call","outcome":"passed"}'
 LATE = {
-    "the item": (Limits(native_dump=0), 3.0, []),
-    "silence": (Limits(silence=2.0, native_dump=0), 0.0, []),
-    "its teardown": (Limits(teardown=2.0, native_dump=0), 60.0, [Reports(1, 1, [CALLED])]),
+    "the item": (Limits(native_dump=0), 3.0, "call"),
+    "silence": (Limits(silence=2.0, native_dump=0), 0.0, "call"),
+    "its teardown": (Limits(teardown=2.0, native_dump=0), 60.0, "teardown"),
 }
 
 
 @pytest.mark.parametrize("what", LATE)
 def test_a_pass_that_is_said_after_the_deadline_is_not_heard(bench, what: str) -> None:
     """Both are there when the agent looks: the deadline first."""
-    limits, timeout, before = LATE[what]
+    limits, timeout, phase = LATE[what]
     it: Bench = bench(limits)
     for item in (1, 2):
         it.agent._obey(RunItem("cpu0", item, 1, item, f"t.py::{item}", timeout=timeout))
     it.says(Hello())
-    it.says(*before)
+    it.board.enter(phase, it.now)
     it.now += 3.03
-    it.says(Reports(1, 1, [CALLED]), Done(1, 1, 1))
+    it.says(Reports(1, 1, messages.as_block([CALLED])), Done(1, 1, 1))
     found = it.until_dead()
     ended = [message for message in found if isinstance(message, Ended)]
     assert [(e.item, e.attempt, e.how) for e in ended] == [(1, 1, "timeout")]
     begun = [message.item for message in found if isinstance(message, messages.Started)]
     assert begun == [1], "the next one was begun in a process that is being ended"
-    assert len([m for m in found if isinstance(m, Reports)]) == len(before)
+    assert not [m for m in found if isinstance(m, Reports)]
 
 
 def test_a_worker_that_starts_too_late_gets_nothing_to_run(bench) -> None:
@@ -239,3 +238,19 @@ def test_what_is_said_about_another_attempt_ends_nothing(bench) -> None:
     it.says(Done(1, 2, 1))
     (ended,) = [message for message in it.told() if isinstance(message, Ended)]
     assert (ended.item, ended.attempt, ended.how) == (1, 2, "done")
+
+
+def test_a_worker_whose_death_and_last_words_come_together_harms_nobody(bench) -> None:
+    """The agent sees its end first, and closes what it shared with it; the words are still on the list of that turn."""
+    it: Bench = bench(Limits(native_dump=0))
+    it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1"))
+    it.says(Hello())
+    berth, keeper = it.agent.berths["cpu0"], it.agent.berths["cpu0"].worker
+    it.worker.send(Done(1, 1, 1))
+    it.started[0].kill()
+    os.waitid(os.P_PIDFD, keeper.pidfd, os.WEXITED | os.WNOWAIT)
+    it.agent._on_death(berth, keeper)
+    it.agent._on_worker(berth, keeper)
+    it.agent._flush()
+    (ended,) = [message for message in it.told() if isinstance(message, Ended)]
+    assert (ended.item, ended.how) == (1, "done")

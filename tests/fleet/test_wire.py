@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondol.fleet import wire
-from ondol.fleet.messages import Broken, LateReport, Message, Resume
-from ondol.fleet.wire import Channel, Decoder, encode, pair
+from ondol.fleet.messages import Broken, Done, LateReport, Message, Resume, RunItem, opened
+from ondol.fleet.wire import Channel, Decoder, Lane, encode, pair
 
 TOKEN = bytes(range(200, 216))
 MESSAGES = st.builds(Broken, st.text(max_size=5), st.text(max_size=50))
@@ -50,7 +51,7 @@ def test_lone_surrogates_and_odd_objects_travel() -> None:
 @pytest.mark.parametrize("kind", get_args(Message), ids=lambda kind: kind.__name__)
 def test_every_message_arrives_as_it_was_sent(kind: Any) -> None:
     """Each field with the simplest value that its type allows."""
-    simple = {str: "x", int: 1, bool: True, float: 0.5, dict: {}, Sequence: [], Literal: "", Any: None}
+    simple = {str: "x", int: 1, bool: True, float: 0.5, dict: {}, Sequence: [], Literal: "", Any: None, bytes: b"[]"}
     values = []
     for hint in get_type_hints(kind).values():
         origin = get_origin(hint) or hint
@@ -71,7 +72,7 @@ def test_every_message_arrives_as_it_was_sent(kind: Any) -> None:
         [["Done"]],
         ["Done", 1, 1],
         ["Done", "1", 1, 1],
-        ["Done", 1, 1, 1, ["no report"]],
+        ["Done", 1, 1, 1, ["no dirt"]],
         ["Ended", "s", "w", 1, 1, "well"],
         ["Hello", "and more"],
         {"m": "done", "item": 3},
@@ -81,7 +82,7 @@ def test_every_message_arrives_as_it_was_sent(kind: Any) -> None:
 def test_a_frame_that_is_no_message_is_garbage(forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody has our token and writes what he likes: it kills nobody, and what follows is heard."""
     with monkeypatch.context() as patch:
-        patch.setattr(wire, "pack", lambda message: message)
+        patch.setattr(wire, "dump", lambda message: json.dumps(message).encode())
         frame = encode(TOKEN, forged)
     decoder = Decoder(TOKEN)
     assert list(decoder.feed(frame + encode(TOKEN, Resume("2")))) == [Resume("2")]
@@ -95,3 +96,32 @@ def test_the_end_of_the_other_side_is_seen() -> None:
     theirs.close()
     assert channel.receive_all() == ([], False)
     channel.close()
+
+
+@pytest.mark.parametrize("forged", [b"", b"{", b"7", b"\xff", b'[1,"x",null]', b'{"when":"call"}'])
+def test_a_block_that_holds_no_reports_holds_none(forged: bytes) -> None:
+    (message,) = Decoder(TOKEN).feed(encode(TOKEN, Done(1, 1, 1, block=forged)))
+    assert isinstance(message, Done)
+    assert opened(message.block) == []
+
+
+def test_what_is_handed_ahead_is_taken_once_and_in_order() -> None:
+    """By the worker or by its agent, never by both: each packet is read whole by one of them."""
+    agents = Lane.open(TOKEN)
+    workers = Lane(TOKEN, os.dup(agents.reading))
+    items = [RunItem("cpu0", n, 1, n, f"t.py::{n}", devices=[]) for n in range(4)]
+    assert all(agents.put(item) for item in items)
+    assert [workers.take(), agents.take(), agents.take(), workers.take()] == items
+    assert workers.take() is None
+    os.close(workers.reading)
+    assert workers.take() is None, "closed by a test"
+    agents.close()
+
+
+def test_what_a_lane_has_no_room_for_stays_with_its_sender() -> None:
+    lane = Lane.open(TOKEN)
+    item = RunItem("cpu0", 1, 1, 1, "t.py::1", devices=[])
+    assert not lane.put(item._replace(prepared="x" * 5000)), "larger than what a pipe takes whole"
+    fitting = [lane.put(item) for _ in range(100)].index(False)
+    assert [lane.take() for _ in range(fitting + 1)] == [item] * fitting + [None]
+    lane.close()

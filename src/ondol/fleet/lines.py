@@ -7,16 +7,15 @@ holds a token that only the two ends know, a checksum and JSON without any chara
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator
 
-from ondol.fleet.messages import Message, pack, unpack
+from ondol.fleet.messages import Message, dump, load
 
 
 def encode(token: str, message: Message) -> bytes:
-    body = json.dumps(pack(message), default=repr, separators=(",", ":"))
-    return f"{token} {zlib.crc32(body.encode()):08x} {body}\n".encode()
+    body = dump(message)
+    return f"{token} {zlib.crc32(body):08x} ".encode() + body + b"\n"
 
 
 class LineDecoder:
@@ -45,7 +44,7 @@ class LineDecoder:
             self.garbage += start
             checksum, _, body = line[start + len(self._token) :].rstrip(b"\r").partition(b" ")
             if checksum == f"{zlib.crc32(body):08x}".encode():
-                message = unpack(json.loads(body))
+                message = load(body)
                 if message is not None:
                     return message
         self.garbage += len(line) + 1

@@ -1,12 +1,13 @@
 """Every message between the processes of a run: one frozen type each, made at one end, matched at the other.
 
-Fields, never sentences: `why` and `reason` are for people, and nothing is decided by what they say. `pack` and `unpack`
+Fields, never sentences: `why` and `reason` are for people, and nothing is decided by what they say. `dump` and `load`
 are used by `wire` and `lines` only. What is not exactly one of these types is garbage, whoever sent it: a test shares
-its process with our end of the channel.
+its process with our end of the channel. Reports travel as one block of bytes, which only the controller opens.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -102,7 +103,6 @@ class Done(NamedTuple):
     attempt: int
     #: Items that this worker has run.
     ran: int
-    reports: Sequence[Report] = ()
     dirt: Sequence[Sequence[str]] = ()
     #: The device context is unusable, for this reason.
     poison: str | None = None
@@ -112,14 +112,23 @@ class Done(NamedTuple):
     escaped: str = ""
     prepared: Any = None
     fault: Fault = ""
+    #: The item that it was handed ahead and begins now.
+    begins: int | None = None
+    #: Reports of its phases, as far as they were not sent before.
+    block: bytes = b""
+
+    @property
+    def well(self) -> bool:
+        """Nothing about it could make anybody want another worker for the next item."""
+        return not (self.dirt or self.poison or self.exit or self.escaped or self.fault)
 
 
 #: A worker is ready.
 Hello = NamedTuple("Hello", [])
 #: Its fixtures are finished; only exit handlers are left to run.
 Left = NamedTuple("Left", [])
-#: Reports of the running item.
-Reports = NamedTuple("Reports", [("item", int), ("attempt", int), ("data", Sequence[Report])])
+#: Reports of the running item that are too large to wait for its end.
+Reports = NamedTuple("Reports", [("item", int), ("attempt", int), ("block", bytes)])
 #: A warning; of no item when it came between two.
 Warned = NamedTuple("Warned", [("item", int | None), ("attempt", int | None), ("data", dict[str, Any])])
 #: A wider fixture's finaliser failed after its last item had ended.
@@ -150,6 +159,7 @@ class Ended(NamedTuple):
     how: How
     reason: str = ""
     warm: bool = False
+    #: All of them, once the controller has opened the blocks.
     reports: Sequence[Report] = ()
     dirt: Sequence[Sequence[str]] = ()
     poison: str | None = None
@@ -163,6 +173,7 @@ class Ended(NamedTuple):
     output: dict[str, str] = {}
     dump: str = ""
     phase: str = ""
+    block: bytes = b""
 
 
 class WorkerEnded(NamedTuple):
@@ -311,8 +322,43 @@ _KNOWN: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+#: Between the fields and a block of reports; JSON has none of its own.
+_TAB = b"\t"
+to_json = json.JSONEncoder(default=repr, separators=(",", ":")).encode
+
+
 def pack(message: Message) -> list[Any]:
     return [type(message).__name__, *message]
+
+
+def dump(message: Message) -> bytes:
+    """On one line: the fields as JSON, and after a tab the block of reports as it is."""
+    fields = pack(message)
+    block = _TAB + fields.pop() if isinstance(fields[-1], bytes) else b""
+    return to_json(fields).encode() + block
+
+
+def load(line: bytes) -> Message | None:
+    """None for what is none of the messages above."""
+    fields, tab, block = line.partition(_TAB)
+    try:
+        return unpack(json.loads(fields) + ([block] if tab else []))
+    except (ValueError, TypeError):
+        return None
+
+
+def as_block(reports: Sequence[bytes]) -> bytes:
+    """Reports, each of them JSON already, as they travel."""
+    return b"[" + b",".join(reports) + b"]" if reports else b""
+
+
+def opened(block: bytes) -> list[Report]:
+    """The reports in it; what a test wrote into our channel instead are none."""
+    try:
+        found = json.loads(block or b"[]")
+    except ValueError:
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def unpack(data: Any) -> Message | None:

@@ -17,7 +17,7 @@ import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,7 +79,7 @@ class Terminal:
 
 def silence_terminal(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
+    if reporter is not None and not isinstance(reporter, QuietReporter):
         config.pluginmanager.unregister(reporter)
         config.pluginmanager.register(QuietReporter(reporter), "terminalreporter")
 
@@ -328,8 +328,18 @@ def save_coverage(config: pytest.Config) -> None:
         coverage.save()
 
 
-def report_to_wire(config: pytest.Config, report: pytest.TestReport) -> dict[str, Any]:
-    data: dict[str, Any] = config.hook.pytest_report_to_serializable(config=config, report=report)
+#: Attributes of a report that everybody knows who has its item, or was told once.
+_OF_ITEM = ("_id", "nodeid", "location", "keywords")
+
+
+def report_to_wire(
+    config: pytest.Config, report: pytest.TestReport, before: pytest.TestReport | None = None
+) -> dict[str, Any]:
+    """`before`: an earlier report of the same item; what that one has told of the item need not be told again."""
+    data = _plain(config, report, before)
+    if data is None:
+        data = config.hook.pytest_report_to_serializable(config=config, report=report)
+    assert data is not None
     counts = _failed_subtests(config)
     if counts:
         data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
@@ -338,17 +348,53 @@ def report_to_wire(config: pytest.Config, report: pytest.TestReport) -> dict[str
     return data
 
 
-def report_from_wire(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
+def _plain(config: pytest.Config, report: pytest.TestReport, before: pytest.TestReport | None) -> dict[str, Any] | None:
+    """A good report without what its item says anyway; None where only pytest, or a plugin, can say what it holds."""
+    hook = config.hook.pytest_report_to_serializable
+    known = all(impl.function.__module__.startswith("_pytest.") for impl in hook.get_hookimpls())
+    if type(report) is not pytest.TestReport or report.longrepr is not None or not known:
+        return None
+    data = {name: value for name, value in vars(report).items() if name not in _OF_ITEM}
+    if any(isinstance(value, os.PathLike) for value in data.values()):
+        return None
+    for name in ("longrepr", "sections", "user_properties"):
+        if not data[name]:
+            del data[name]
+    if before is None or report.location != before.location:
+        data["location"] = report.location
+    if before is None or report.keywords != before.keywords:
+        data["keywords"] = list(report.keywords)
+    return data
+
+
+def reports_from_wire(item: pytest.Item, reports: Sequence[dict[str, Any]]) -> list[pytest.TestReport]:
+    """Those of one attempt."""
+    known: dict[str, Any] = {"location": None, "keywords": []}
+    found = []
+    for data in reports:
+        known = {name: data.get(name, known[name]) for name in known}
+        found.append(report_from_wire(item, {**data, **known}))
+    return found
+
+
+def report_from_wire(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     """JSON has no tuples; reporters look at some of these with isinstance."""
-    data = dict(data)
+    data, config = dict(data), item.config
     subtests = data.pop(SUBTESTS, 0)
     _bring_benchmarks_home(config, data.pop(BENCHMARKS, []))
-    for name in ("longrepr", "location"):
-        if isinstance(data.get(name), list):
-            data[name] = tuple(data[name])
+    data["location"] = tuple(data["location"])
+    if isinstance(data.get("longrepr"), list):
+        data["longrepr"] = tuple(data["longrepr"])
     for name in ("sections", "user_properties"):
-        data[name] = [tuple(pair) for pair in data.get(name, [])]
-    report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
+        data[name] = [tuple(pair) for pair in data.get(name, ())]
+    report: pytest.TestReport
+    if "nodeid" in data:
+        report = config.hook.pytest_report_from_serializable(config=config, data=data)
+    else:
+        # Where it is defined, the worker has found out; asked here, every item would look for its file once more.
+        vars(item).setdefault("location", data["location"])
+        data["keywords"] = dict.fromkeys(data["keywords"], 1)
+        report = pytest.TestReport(nodeid=getattr(item, "id", item.nodeid), longrepr=None, **data)
     if subtests:
         _failed_subtests(config)[getattr(report, "id", report.nodeid)] = subtests
     return report

@@ -15,9 +15,6 @@ from ondol.fleet.options import FRONT_ENV, WORKER_ENV
 #: What the controller writes first to a node program, as a plain line; a node program understands this number only.
 FORMAT = 1
 
-#: What a byte of shared memory says about a worker when it is too late to ask.
-PHASES = ("", "setup", "call", "teardown")
-
 #: A captured section longer than this keeps its beginning and its end.
 SECTION_LIMIT = 1 << 20
 
@@ -62,6 +59,9 @@ class Rules:
     term_is_notice: bool = False
     #: Seconds after which its controller ends an agent that does not answer; 0 = never.
     silence: float = 120.0
+    #: How many items a busy worker has in its hands beside the one that it runs. 0 after an agent has died: then it is
+    #: known for certain which item the next one dies of.
+    ahead: int = 8
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,8 @@ class AsWorker(Start):
     VARIABLE: ClassVar[str] = WORKER_ENV
     channel: int
     dump: int
-    phase: int
+    board: int
+    lane: int
     token: str
     place: Place
     parent: int

@@ -74,7 +74,7 @@ class PytestShow:
         pytest_inside.output_from_wire(self.config, Node(worker), text)
 
     def late(self, item: int, report: dict[str, Any]) -> None:
-        found = pytest_inside.report_from_wire(self.config, report)
+        found = pytest_inside.report_from_wire(self.session.items[item], report)
         self.session.items[item].ihook.pytest_runtest_logreport(report=found)
 
     def late_death(self, item: int, why: str) -> None:
@@ -91,10 +91,10 @@ class PytestShow:
     def _replay(self, number: int, item: ItemRecord) -> None:
         node = self.session.items[number]
         hook = node.ihook
+        last = self._reports(node, item)  # first: they know the location
         start = pytest_inside.quiet_logstart(node) if self._name else hook.pytest_runtest_logstart
         start(nodeid=node.nodeid, location=node.location)
         earlier = [_earlier(node, attempt) for attempt in item.attempts[:-1]]
-        last = self._reports(node, item)
         for report in last:
             report.user_properties += _properties(item)
             report.ondol_final = Final(Verdict(item.verdict), item.flaky, item.why)  # type: ignore[attr-defined]
@@ -118,7 +118,7 @@ class PytestShow:
         last = item.attempts[-1]
         # A cache's fault is told by the item's own failure, under another name.
         told = of_reports(last.reports).value == item.verdict or item.verdict == Verdict.CACHE_FAULT.value
-        found = [pytest_inside.report_from_wire(self.config, data) for data in last.reports]
+        found = pytest_inside.reports_from_wire(node, last.reports)
         if last.reports and told and not last.phase:
             return found
         # Without any report its preparation failed: it never came to its teardown.

@@ -70,7 +70,8 @@ class Agent:
         self._outbox = bytearray()
         self._token = control._token
         self._selector = selectors.DefaultSelector()
-        self._selector.register(control.fileno(), selectors.EVENT_READ, self._on_control)
+        self._interest = selectors.EVENT_READ
+        self._selector.register(control.fileno(), self._interest, self._on_control)
         control.sock.setblocking(False)
 
     # ------------------------------------------------------------------ the loop
@@ -93,13 +94,17 @@ class Agent:
 
     def _turn(self) -> None:
         now = self.clock()
-        self._selector.modify(self.control.fileno(), self._control_interest(), self._on_control)
+        if self._control_interest() != self._interest:
+            self._interest = self._control_interest()
+            self._selector.modify(self.control.fileno(), self._interest, self._on_control)
         for key, events in self._selector.select(self._patience(now)):
             key.data(events)
         now = self.clock()
         for keeper in self._keepers():
             keeper.look_at_the_clock(now)
             keeper.climb(now, lambda what, k=keeper: self._unreapable(k, what))  # type: ignore[misc]
+        if self.noticed:
+            self._take_back_everywhere()
         for probe in [p for p in self.probes if p.over(now)]:
             self.probes.remove(probe)
             self.tell(messages.Probed(probe.device, probe.fault()))
@@ -190,7 +195,17 @@ class Agent:
         berth.queue.append(message)
         self._pump(berth)
 
+    def _take_back(self, berth: Berth, every: bool = False) -> None:
+        """What its worker was handed ahead is first in line again."""
+        if berth.worker is not None:
+            berth.queue.extendleft(reversed(berth.worker.take_back(every)))
+
+    def _take_back_everywhere(self) -> None:
+        for berth in self.berths.values():
+            self._take_back(berth)
+
     def _revoke(self, berth: Berth) -> None:
+        self._take_back(berth)
         taken = [message.item for message in berth.queue]
         berth.queue.clear()
         self.tell(messages.Revoked(berth.name, taken))
@@ -201,6 +216,7 @@ class Agent:
             self.tell(messages.Retired(slot))
             return
         berth.retiring = True
+        self._take_back(berth)
         now = self.clock()
         for keeper in (berth.worker, berth.standby):
             if keeper is not None and keeper.state in {"idle", "starting"}:
@@ -209,12 +225,13 @@ class Agent:
     def _interrupt(self) -> None:
         """Ctrl-C: running items get KeyboardInterrupt and a moment; idle workers leave."""
         self.interrupting = True
+        self._take_back_everywhere()
         now = self.clock()
         for keeper in self._keepers():
             if keeper.state == "running":
                 killing.send(keeper.pid, signal.SIGINT)
                 keeper.deadline = now + self.limits.grace
-                keeper.phase = "call"
+                keeper.phase = "interrupted"
             elif keeper.state != "ending":
                 keeper.end("interrupted", now)
 
@@ -231,6 +248,7 @@ class Agent:
         if berth is None:
             return
         berth.lost = True
+        self._take_back(berth)
         if berth.queue:
             # It waits for a fresh process that nobody will start here any more.
             self._revoke(berth)
@@ -265,7 +283,7 @@ class Agent:
         if hasattr(self._selector, "fileno"):
             fds.append(self._selector.fileno())
         for keeper in self._keepers():
-            fds += [keeper.channel.fileno(), keeper.pidfd, keeper.dump, *keeper.capture]
+            fds += keeper.descriptors()
         return fds
 
     def _pump(self, berth: Berth) -> None:
@@ -277,6 +295,8 @@ class Agent:
         if berth.worker is None:
             berth.worker = self._launch(berth)
         keeper, message = berth.worker, berth.queue[0]
+        if keeper.state == "running":
+            self._hand_ahead(berth, keeper)
         if keeper.state != "idle":
             return
         now = self.clock()
@@ -288,17 +308,36 @@ class Agent:
             keeper.clear_for(message, now)
             return
         berth.queue.popleft()
-        self.tell(messages.Started(berth.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))
+        self._tell_started(berth, keeper, message)
         # Before it begins: an item that kills us at once would otherwise have run without anybody knowing.
         self._flush()
         try:
             keeper.run(message, now)
         except OSError:
             pass  # it died between two items; its pidfd says so, and the attempt is its last
+        self._hand_ahead(berth, keeper)
         if message.last and berth.queue and berth.standby is None:
             berth.standby = self._launch(berth)
 
+    def _hand_ahead(self, berth: Berth, keeper: Keeper) -> None:
+        """So that it never waits for us between two items; what it has not begun we can still take back."""
+        while berth.queue and self._follows(keeper, berth.queue[0]) and keeper.put_ahead(berth.queue[0]):
+            berth.queue.popleft()
+
+    def _follows(self, keeper: Keeper, message: RunItem) -> bool:
+        """The worker can go from what it runs to this one by itself."""
+        before = keeper.ahead[-1] if keeper.ahead else keeper.current
+        if before is None or before.hint != message.item or before.last or before.prepare or message.prepare:
+            return False
+        ran, limit = keeper.ran + len(keeper.ahead) + 1, self.rules.recycle_after
+        if len(keeper.ahead) >= self.rules.ahead or (limit and ran >= limit):
+            return False
+        busy = keeper.ladder is None and not self.leaving and not self.interrupting
+        return busy and not message.fresh and message.runtime == before.runtime
+
     def _on_worker(self, berth: Berth, keeper: Keeper) -> None:
+        if keeper not in (berth.worker, berth.standby):
+            return  # its death was seen in the same turn, and all that it had said was heard then
         open_ = self._listen(berth, keeper)
         if not open_:
             self._selector.unregister(keeper.channel.fileno())
@@ -327,11 +366,7 @@ class Agent:
         match message:
             case messages.Hello() | messages.Cleared():
                 self._hello(berth, keeper, message, now)
-            case messages.Reports():
-                if any(r.get("when") == "call" or r.get("outcome") != "passed" for r in message.data):
-                    keeper.in_teardown(now)
-                self.tell(message)
-            case messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
+            case messages.Reports() | messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
                 self.tell(message)
             case messages.Left():
                 keeper.left = True
@@ -354,6 +389,8 @@ class Agent:
         current = keeper.current
         if current is None or (current.item, current.attempt) != (done.item, done.attempt):
             return  # a test wrote it, or a fork of the worker
+        if done.begins is not None and (not keeper.ahead or keeper.ahead[0].item != done.begins):
+            return  # nobody handed it that
         keeper.current, keeper.last_item = None, current.item
         warm, keeper.ran = keeper.ran > 0, done.ran
         garbage, keeper.channel.decoder.garbage = keeper.channel.decoder.garbage, 0
@@ -363,6 +400,13 @@ class Agent:
         if self.interrupting and done.escaped == "KeyboardInterrupt":
             ended = ended._replace(how="interrupted", escaped="")
         self.tell(ended)
+        if done.begins is not None:
+            message = keeper.ahead.popleft()
+            self._tell_started(berth, keeper, message)
+            keeper.begins(message, now)
+            self._pump(berth)
+            return
+        self._take_back(berth, every=True)
         keeper.state = "idle"
         keeper.deadline = None
         why = self._why_recycle(keeper, done, current)
@@ -370,6 +414,9 @@ class Agent:
             keeper.end(why, now)
         else:
             self._pump(berth)
+
+    def _tell_started(self, berth: Berth, keeper: Keeper, message: RunItem) -> None:
+        self.tell(messages.Started(berth.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))
 
     def _why_recycle(self, keeper: Keeper, done: Done, current: RunItem) -> str:
         if current.last:
@@ -409,6 +456,7 @@ class Agent:
             except KeyError:
                 pass  # its channel was closed before
         if berth.worker is keeper:
+            self._take_back(berth, every=True)
             berth.worker = None
         if berth.standby is keeper:
             berth.standby = None
@@ -447,7 +495,8 @@ class Agent:
         assert current is not None
         keeper.current = None
         place = (berth.name, keeper.place.name, current.item, current.attempt)
-        seen = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.died_in()}
+        block = keeper.ladder.block if keeper.ladder else keeper.board.block
+        seen = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.died_in(), "block": block}
         self.tell(Ended(*place, how, reason, keeper.ran > 0, **seen))  # type: ignore[arg-type]
 
     def _end_orphans(self) -> None:
@@ -482,7 +531,7 @@ class Agent:
 
 def _result_of(done: Done) -> dict[str, Any]:
     """What the worker said, as far as it is passed on as it is."""
-    names = ("reports", "dirt", "poison", "exit", "escaped", "prepared", "fault")
+    names = ("dirt", "poison", "exit", "escaped", "prepared", "fault", "block")
     return {name: getattr(done, name) for name in names}
 
 

@@ -11,13 +11,14 @@ import os
 import signal
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ondol.fleet import stacks
 from ondol.fleet.agent.launch import Started
 from ondol.fleet.messages import Clear, End, How, Message, RunItem
-from ondol.fleet.starts import PHASES, SECTION_LIMIT, Limits, Place
+from ondol.fleet.starts import SECTION_LIMIT, Limits, Place
 from ondol.host import killing, proctree
 
 MAX_DUMPS = 12
@@ -33,6 +34,8 @@ class Ladder:
 
     kind: How
     reason: str
+    #: Reports of the phases that were over before.
+    block: bytes
     stage: str = "dump"
     at: float = 0.0
     dump_queue: list[int] = field(default_factory=list)
@@ -50,13 +53,16 @@ class Keeper:
         self.pid = started.pid
         self.channel = started.channel
         self.dump = started.dump
-        self._phase = started.phase
+        self.board = started.board
+        self._lane = started.lane
         self.place = place
         self.limits = limits
         self.pidfd = os.pidfd_open(started.pid)
         self.capture: list[int] = []
         self.state = "starting"
         self.current: RunItem | None = None
+        #: Handed ahead; whether it has begun the first one, it says when it ends the one before.
+        self.ahead: deque[RunItem] = deque()
         self.ran = 0
         self.phase = "start"
         self.deadline: float | None = now + limits.startup if limits.startup else None
@@ -89,7 +95,30 @@ class Keeper:
         return self.channel.receive_all()
 
     def run(self, message: RunItem, now: float) -> None:
-        """Hand it an item; its time starts here and not while it waited for a device."""
+        """Hand it an item."""
+        self.begins(message, now)
+        self.channel.send(message)
+
+    def put_ahead(self, message: RunItem) -> bool:
+        """Hand it the item that it shall run next; False when it holds as much as it can."""
+        if self._lane.put(message):
+            self.ahead.append(message)
+            return True
+        return False
+
+    def take_back(self, every: bool = False) -> list[RunItem]:
+        """What was handed ahead and it has not taken up; all of it when it is dead, or said that it begins nothing."""
+        untouched = self._empty_the_lane()
+        return [self.ahead.pop() for _ in range(len(self.ahead) if every else untouched)][::-1]
+
+    def _empty_the_lane(self) -> int:
+        count = 0
+        while self._lane.take() is not None:
+            count += 1
+        return count
+
+    def begins(self, message: RunItem, now: float) -> None:
+        """Its time starts here and not while it waited for a device."""
         self.current = message
         self.runtime = message.runtime
         self.expects = message.hint
@@ -98,12 +127,11 @@ class Keeper:
         self._heard = now
         self._dump_seen = self._dump_size()
         self.deadline = now + message.timeout if message.timeout else None
-        self.channel.send(message)
 
-    def in_teardown(self, now: float) -> None:
+    def in_teardown(self, since: float) -> None:
         self.phase = "teardown"
         limit = self.limits.teardown
-        self.deadline = now + limit if limit else None
+        self.deadline = since + limit if limit else None
 
     def clear_for(self, message: RunItem, now: float) -> None:
         """Have it tear down what this item does not need: on the time, and the account, of the items before."""
@@ -138,6 +166,8 @@ class Keeper:
 
     def look_at_the_clock(self, now: float) -> None:
         """Begin to end it, if one of its deadlines has passed."""
+        if self.state == "running" and self.phase == "call" and self.board.phase == "teardown":
+            self.in_teardown(self.board.since)
         if self.ladder is None and (broken := self.overdue(now)):
             deaf = self.phase == "deaf"
             self.start_ladder("crashed" if deaf else "timeout", broken, now, dump=not deaf)
@@ -148,6 +178,7 @@ class Keeper:
             return {
                 "start": f"did not start within {self.limits.startup:g} s",
                 "call": f"took longer than {self._item_limit():g} s",
+                "interrupted": "did not end when it was interrupted",
                 "teardown": f"its teardown took longer than {self.limits.teardown:g} s",
                 "deaf": "closed the worker's event channel and lived on",
                 "exit": f"did not leave within {self.limits.teardown:g} s",
@@ -160,7 +191,8 @@ class Keeper:
         return self.current.timeout if self.current else 0.0
 
     def _last_sign(self, now: float) -> float:
-        """When it last reported or printed."""
+        """When it last began a phase or printed."""
+        self._heard = max(self._heard, self.board.since)
         size = sum(_size(fd) for fd in self.capture)
         if size != self._output_size:
             self._output_size = size
@@ -172,6 +204,9 @@ class Keeper:
         times = [self.ladder.at] if self.ladder else []
         if self.deadline is not None and self.ladder is None:
             times.append(self.deadline)
+        if self.limits.teardown and self.state == "running" and self.phase == "call":
+            # It does not say when its teardown begins: we look often enough to be there when that is overdue.
+            times.append(now + self.limits.teardown)
         if self.limits.silence and self.state == "running":
             times.append(now + self.limits.silence / 4)
         return min(times, default=None)
@@ -179,8 +214,10 @@ class Keeper:
     # ------------------------------------------------------------------ the ladder
 
     def start_ladder(self, kind: How, reason: str, now: float, *, dump: bool = True) -> None:
+        # Signals wake what hung: what it reports from now on does not count, and it shall begin nothing.
+        self._empty_the_lane()
         below = proctree.descendants(self.pid)
-        self.ladder = Ladder(kind, reason, at=now, targets={self.pid, *below})
+        self.ladder = Ladder(kind, reason, self.board.block, at=now, targets={self.pid, *below})
         if dump:
             asked = [p for p in (self.pid, *below) if proctree.catches(p, killing.DUMP_SIGNAL)]
             self.ladder.dump_queue = asked[:MAX_DUMPS]
@@ -249,7 +286,7 @@ class Keeper:
 
     def died_in(self) -> str:
         """The phase of its item when it died."""
-        return PHASES[self._phase[0]] if self._phase[0] < len(PHASES) else ""
+        return self.board.phase
 
     def _dump_size(self) -> int:
         return _size(self.dump)
@@ -263,11 +300,17 @@ class Keeper:
         names = ("stdout", "stderr")
         return {name: text for name, fd in zip(names, self.capture, strict=False) if (text := _read(fd, 0))}
 
+    def descriptors(self) -> list[int]:
+        """Ours; another worker must not keep them."""
+        lane = (self._lane.reading, self._lane.writing)
+        return [self.channel.fileno(), self.pidfd, self.dump, *self.capture, *lane]
+
     def close(self) -> None:
         for fd in (*self.capture, self.dump, self.pidfd):
             os.close(fd)
         self.channel.close()
-        self._phase.close()
+        self._lane.close()
+        self.board.close()
 
 
 def _size(fd: int) -> int:

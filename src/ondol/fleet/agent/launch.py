@@ -14,6 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from ondol.fleet import wire
+from ondol.fleet.board import SIZE, Board
 from ondol.fleet.starts import AsWorker, Place, Session
 from ondol.host import itself, proctree
 
@@ -26,8 +27,9 @@ class Started:
     channel: wire.Channel
     #: An unlinked file that receives stack dumps; ours to read after its death.
     dump: int
-    #: One byte that the worker writes and we read: the phase of its item.
-    phase: mmap.mmap
+    #: What it tells us without a message, and how it is handed work while it is busy.
+    board: Board
+    lane: wire.Lane
 
 
 class Launcher(Protocol):
@@ -42,8 +44,8 @@ def _dump_file() -> int:
     return fd
 
 
-#: Goes on as a worker: its channel, its place, its byte of phase, and the descriptor for stacks. Never returns.
-Become = Callable[[wire.Channel, Place, mmap.mmap, int], None]
+#: Goes on as a worker: its channel, its lane, its place, its board, and the descriptor for stacks. Never returns.
+Become = Callable[[wire.Channel, wire.Lane, Place, Board, int], None]
 
 
 class Reborn(BaseException):
@@ -65,21 +67,22 @@ class ForkLauncher:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         dump = _dump_file()
-        phase = mmap.mmap(-1, mmap.PAGESIZE)
+        board, lane = Board(), wire.Lane.open(token)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             os.setpgid(0, 0)
             proctree.die_with_parent(parent)
             ours.close()
-            for fd in inherited:
+            for fd in (*inherited, lane.writing):
                 os.close(fd)
+            lane = wire.Lane(token, wire.move_up(lane.reading))
             channel = wire.Channel(socket.socket(fileno=wire.move_up(theirs.detach())), token)
             if self._collects_garbage:
                 gc.enable()  # the agent does without
-            raise Reborn(partial(self._become_worker, channel, place, phase, wire.move_up(dump)))
+            raise Reborn(partial(self._become_worker, channel, lane, place, board, wire.move_up(dump)))
         theirs.close()
-        return Started(pid, wire.Channel(ours, token), dump, phase)
+        return Started(pid, wire.Channel(ours, token), dump, board, lane)
 
 
 class SpawnLauncher:
@@ -92,19 +95,21 @@ class SpawnLauncher:
         ours, theirs = wire.pair()
         token = os.urandom(wire.TOKEN_BYTES)
         dump = _dump_file()
-        page = os.memfd_create("ondol-phase", os.MFD_CLOEXEC)
-        os.ftruncate(page, mmap.PAGESIZE)
-        start = AsWorker(theirs.fileno(), dump, page, token.hex(), place, os.getpid(), self._session)
+        page = os.memfd_create("ondol-board", os.MFD_CLOEXEC)
+        os.ftruncate(page, SIZE)
+        lane = wire.Lane.open(token)
+        given = (theirs.fileno(), dump, page, lane.reading)
+        start = AsWorker(*given, token.hex(), place, os.getpid(), self._session)
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
         process = subprocess.Popen(
             itself.python("pytest", *self._session.arguments),
             cwd=self._session.directory,
             env=environment,
             stdin=subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(), dump, page),
+            pass_fds=given,
         )
         theirs.close()
         process.returncode = 0  # the agent waits for it by its pid; Popen must not
-        phase = mmap.mmap(page, mmap.PAGESIZE)
+        board = Board(mmap.mmap(page, SIZE))
         os.close(page)
-        return Started(process.pid, wire.Channel(ours, token), dump, phase)
+        return Started(process.pid, wire.Channel(ours, token), dump, board, lane)

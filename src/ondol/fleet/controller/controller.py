@@ -19,7 +19,7 @@ from ondol.fleet.controller.losses import Losses
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.messages import AgentEvent, Buried, Command, Ended, Event, RunItem, ToNode, never
+from ondol.fleet.messages import AgentEvent, Buried, Command, Ended, Event, RunItem, ToNode, never, opened
 from ondol.fleet.model import Run, Unrunnable, node_of
 from ondol.fleet.outcome import end_of, failure_of, text_of
 from ondol.fleet.record import MEASURED, Book, ItemRecord, RunRecord
@@ -288,7 +288,7 @@ class Controller:
             case messages.Reports():
                 running = self._running(event)
                 if running is not None:
-                    self.running[running.slot] = running._replace(reports=[*running.reports, *event.data])
+                    self.running[running.slot] = running._replace(reports=[*running.reports, *opened(event.block)])
             case messages.Ended():
                 self._on_ended(event)
             case messages.Warned():
@@ -368,7 +368,8 @@ class Controller:
             self.act(self.scheduler.step())
 
     def _end(self, event: Ended) -> None:
-        ending = event._replace(reports=[*self.running.pop(event.slot).reports, *event.reports])
+        reports = [*self.running.pop(event.slot).reports, *event.reports, *opened(event.block)]
+        ending = event._replace(reports=reports, block=b"")
         self.scheduler.ended(event.slot, event.item)
         if event.item in self.prepares:
             self._prepare_ended(ending)

@@ -19,10 +19,10 @@ import pytest
 from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import ForkLauncher, Reborn
-from ondol.fleet.messages import AgentEvent, Buried, Event, Finish, Interrupt, Kill, Ping, ToNode
+from ondol.fleet.messages import AgentEvent, Buried, Event, Finish, Interrupt, Kill, Ping, RunItem, ToNode
 from ondol.fleet.starts import AsAgent, Limits, Rules, Session
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
-from ondol.fleet.worker.worker import begin_in_fork
+from ondol.fleet.worker.worker import be_quiet, begin_in_fork
 from ondol.host import itself, killing, proctree
 from ondol.host.gpu_context import cuda_fault
 
@@ -43,17 +43,33 @@ class Link:
         self._asked: float | None = None
         self._heard = time.monotonic()
         self._why = ""
+        self._outbox: list[ToNode] = []
+        #: Slots that it knows: what belongs to a slot and not to an item is said once.
+        self._told: set[str] = set()
 
     def send(self, message: ToNode) -> None:
+        """Items wait until there is nothing more to hand out: they go together."""
         if isinstance(message, Interrupt | Kill | Finish):
             self._silence = min(self._silence, HURRY)
+        if isinstance(message, RunItem):
+            if message.slot in self._told:
+                message = message._replace(env={}, devices=())
+            self._told.add(message.slot)
+        self._outbox.append(message)
+        if not isinstance(message, RunItem):
+            self._flush()
+
+    def _flush(self) -> None:
+        waiting, self._outbox = self._outbox, []
         try:
-            self.channel.send(message)
+            self.channel.send(*waiting)
         except OSError:
             self.gone = True
 
     def receive(self, timeout: float | None, also: int | None = None) -> list[Event]:
         """What has arrived, waiting for it or for `also`; sets `gone` at the end of the stream."""
+        if self._outbox:
+            self._flush()
         watched = [self.channel.fileno()] + ([also] if also is not None else [])
         if self.channel.fileno() not in select.select(watched, [], [], timeout)[0]:
             self._look_at_the_clock(time.monotonic())
@@ -140,6 +156,7 @@ def start_forked(
             ours.close()
             for fd in private:
                 os.close(fd)
+            be_quiet(session.config)
             be_agent(Agent(wire.Channel(theirs, token), fork_launcher(session, base), limits, rules))
             status = 0
         except BaseException:

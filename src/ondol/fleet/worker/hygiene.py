@@ -68,10 +68,24 @@ def take() -> Snapshot:
     )
 
 
-def _fds() -> frozenset[str]:
-    """Open descriptors, without the one that listing them needs: the next file opened would get its number."""
-    names = os.listdir("/proc/self/fd")
-    return frozenset(name for name in names if _is_open(int(name)))
+class _Descriptors:
+    """Open ones, without that which listing them needs: the next file opened would get its number."""
+
+    def __init__(self) -> None:
+        self._listed: list[str] = []
+        self._open: frozenset[str] = frozenset()
+        self._listing = -1
+
+    def __call__(self) -> frozenset[str]:
+        listed = os.listdir("/proc/self/fd")
+        # The same list by the same descriptor: then nothing is different, and none of them need be looked at.
+        if listed != self._listed or _is_open(self._listing):
+            self._listed, self._open = listed, frozenset(name for name in listed if _is_open(int(name)))
+            self._listing = next((int(name) for name in listed if name not in self._open), -1)
+        return self._open
+
+
+_fds = _Descriptors()
 
 
 def _is_open(fd: int) -> bool:
@@ -99,8 +113,11 @@ def _cwd() -> str:
 
 
 def _rss() -> int:
-    with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read(128).split()[1]) * _PAGE
+    fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(fd, 128).split()[1]) * _PAGE
+    finally:
+        os.close(fd)
 
 
 def _device_memory() -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import pytest_inside, wire
+from ondol.fleet.board import SIZE, Board
 from ondol.fleet.options import WORKER_ENV
 from ondol.fleet.starts import AsWorker, UnderFront
 from ondol.fleet.wire import Channel
@@ -42,9 +43,11 @@ class Started:
     def __init__(self, start: AsWorker) -> None:
         self.place, self.session = start.place, start.session
         self.dump = wire.move_up(start.dump)
-        self.channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), bytes.fromhex(start.token))
-        self.phase = mmap.mmap(start.phase, mmap.PAGESIZE)
-        os.close(start.phase)
+        token = bytes.fromhex(start.token)
+        self.channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), token)
+        self.lane = wire.Lane(token, wire.move_up(start.lane))
+        self.board = Board(mmap.mmap(start.board, SIZE))
+        os.close(start.board)
 
 
 def adopt() -> Started | None:
@@ -122,7 +125,7 @@ class SpawnedWorker:
         started = self._started
         send_capture_files(started.channel, pytest_inside.own_capture(self._config))
         lookup = Collected(session, started.session.as_named)
-        Worker(session, lookup, started.channel, started.place, started.phase).serve()
+        Worker(session, lookup, started.channel, started.lane, started.place, started.board).serve()
         return True
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str) -> None:

@@ -6,10 +6,10 @@ It decides nothing about retries, deadlines or verdicts: those belong to process
 from __future__ import annotations
 
 import faulthandler
-import mmap
 import os
 import signal
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import known_leftovers, pytest_inside, worker_names
+from ondol.fleet.board import Board
 from ondol.fleet.messages import (
     Broken,
     Clear,
@@ -31,13 +32,14 @@ from ondol.fleet.messages import (
     Left,
     Message,
     Output,
-    Report,
     Reports,
     RunItem,
     Warned,
+    as_block,
+    to_json,
 )
-from ondol.fleet.starts import PHASES, SECTION_LIMIT, Place
-from ondol.fleet.wire import Channel
+from ondol.fleet.starts import SECTION_LIMIT, Place
+from ondol.fleet.wire import Channel, Lane
 from ondol.fleet.worker import hygiene, prepared
 from ondol.host import proctree
 from ondol.host.gpu_context import cuda_fault
@@ -76,15 +78,15 @@ class WorkerPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._worker.phase[0] = PHASES.index("setup")
+        self._worker.enter("setup")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self) -> None:
-        self._worker.phase[0] = PHASES.index("call")
+        self._worker.enter("call")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        self._worker.phase[0] = PHASES.index("teardown")
+        self._worker.enter("teardown")
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
@@ -124,12 +126,13 @@ class Worker:
     """One warm process, from `hello` to `bye`."""
 
     def __init__(
-        self, session: pytest.Session, lookup: Lookup, channel: Channel, place: Place, phase: mmap.mmap
+        self, session: pytest.Session, lookup: Lookup, channel: Channel, lane: Lane, place: Place, board: Board
     ) -> None:
         self.session = session
         self.config = session.config
         self.lookup = lookup
         self.channel = channel
+        self.lane = lane
         self.place = place
         self.baseline: hygiene.Snapshot | None = None
         self._before: hygiene.Snapshot | None = None
@@ -140,8 +143,10 @@ class Worker:
         self._pid = os.getpid()
         self._current: RunItem | None = None
         self._previous: pytest.Item | None = None
-        self._held: list[Report] = []
-        self.phase = phase
+        self._held: list[bytes] = []
+        #: The last report of the item that runs.
+        self._reported: pytest.TestReport | None = None
+        self.board = board
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = place
         pytest_inside.refuse_debuggers()
@@ -149,27 +154,39 @@ class Worker:
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
 
     def send(self, message: FromWorker) -> None:
+        self._be_ourselves()
+        self.channel.send(message)
+
+    def enter(self, phase: str) -> None:
+        self._be_ourselves()
+        self.board.enter(phase, time.monotonic())
+
+    def _be_ourselves(self) -> None:
         if os.getpid() != self._pid:
             # A test forked and its child came back out of the test: it must not report as us.
             os._exit(0)
-        self.channel.send(message)
 
     def warn(self, data: dict[str, Any]) -> None:
         item, attempt = (self._current.item, self._current.attempt) if self._current else (None, None)
         self.send(Warned(item, attempt, data))
 
     def send_report(self, report: pytest.TestReport) -> None:
-        """A good setup waits for its call and a good teardown for `done`: every message wakes three processes."""
+        """It waits for the end of its item: every message wakes three processes. On the board it outlives us."""
+        self._be_ourselves()
         self._any_failed |= report.failed
         report.sections = [(name, shorten(text)) for name, text in report.sections]
-        data = pytest_inside.report_to_wire(self.config, report)
-        self._held.append({**data, "longrepr": bounded(data["longrepr"])} if report.failed else data)
-        if report.when not in {"setup", "teardown"} or not report.passed:
+        data = pytest_inside.report_to_wire(self.config, report, self._reported)
+        self._reported = report
+        if report.failed:
+            data["longrepr"] = bounded(data["longrepr"])
+        self._held.append(to_json(data).encode())
+        if not self.board.add(self._held[-1]):
             assert self._current is not None
             self.send(Reports(self._current.item, self._current.attempt, self._take_held()))
 
-    def _take_held(self) -> list[Report]:
-        held, self._held = self._held, []
+    def _take_held(self) -> bytes:
+        held, self._held = as_block(self._held), []
+        self.board.clear()
         return held
 
     # ------------------------------------------------------------------ the loop
@@ -178,8 +195,9 @@ class Worker:
         """Until told to end, or until the agent is gone."""
         self.serving = True
         self.channel.send(Hello())
+        ahead: RunItem | None = None
         while True:
-            message = self._next()
+            message = ahead or self._next()
             if isinstance(message, Clear):
                 with suppress(LookupError):  # said when it is to be run
                     self._leave_the_previous_for(self.lookup(message.target, message.nodeid))
@@ -187,7 +205,7 @@ class Worker:
                 continue
             if not isinstance(message, RunItem):
                 break
-            self._run(message)
+            ahead = self._run(message)
             if message.last:
                 break
         self.leave()
@@ -198,30 +216,37 @@ class Worker:
         except KeyboardInterrupt:
             return None
 
-    def _run(self, message: RunItem) -> None:
+    def _run(self, message: RunItem) -> RunItem | None:
+        """Returns what was handed ahead and is begun now: said with the end of this one, so that nobody must guess."""
         try:
             item = self.lookup(message.target, message.nodeid)
         except LookupError as error:
             self._current = message
             self.send(Done(message.item, message.attempt, self.ran, escaped=str(error)))
-            return
+            return None
         if message.prepare:
             self._prepare(item, message)
-            return
+            return None
         self._leave_the_previous_for(item)
         self._current = message
         item.ondol_prepared = message.prepared  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
         self.baseline = self._before or (hygiene.take() if self._must_be_clean(message) else None)
-        self.finished_wide = False
+        self.finished_wide, self._reported = False, None
         done = self._protocol(item, self._follower(item, message), Done(message.item, message.attempt, self.ran + 1))
         self._previous = item
         self.ran += 1
         dirt = self._look_around()
         fault = self._device_fault(item)
-        self.phase[0] = 0
-        done = done._replace(reports=self._take_held(), dirt=[[d.kind, d.what] for d in dirt], poison=fault)
-        self.send(done._replace(fault="runtime-open") if getattr(item, "ondol_open_failed", False) else done)
+        if getattr(item, "ondol_open_failed", False):
+            done = done._replace(fault="runtime-open")
+        done = done._replace(dirt=[[d.kind, d.what] for d in dirt], poison=fault)
+        ahead = self.lane.take() if done.well and not message.last else None
+        if not isinstance(ahead, RunItem):
+            ahead = None
+        self.enter("")
+        self.send(done._replace(begins=ahead.item if ahead else None, block=self._take_held()))
+        return ahead
 
     def _must_be_clean(self, message: RunItem) -> bool:
         """An item with a process of its own leaves nothing to anybody: only who fails dirty items wants to know."""
@@ -330,21 +355,26 @@ def shorten(text: str) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
 
 
+def be_quiet(config: pytest.Config) -> None:
+    """No fork shows, writes or ends what is the controller's. Done in the agent, no worker need do it again."""
+    pytest_inside.forget_exit_handlers()
+    pytest_inside.silence_terminal(config)
+    pytest_inside.unregister_reporters(config)
+
+
 def begin_in_fork(
-    session: pytest.Session, base: Path | None, channel: Channel, place: Place, phase: mmap.mmap, dump_fd: int
+    session: pytest.Session, base: Path | None, channel: Channel, lane: Lane, place: Place, board: Board, dump_fd: int
 ) -> None:
     """The rest of a forked worker's life. Never returns."""
     try:
         settle_in(place, dump_fd)
         no_terminal()
         known_leftovers.make_again()
-        pytest_inside.forget_exit_handlers()
-        pytest_inside.silence_terminal(session.config)
-        pytest_inside.unregister_reporters(session.config)
+        be_quiet(session.config)
         pytest_inside.own_base_temp(session.config, base, place.name)
         # First of all: the agent reads nothing else before it has them.
         send_capture_files(channel, pytest_inside.own_capture(session.config))
-        Worker(session, lambda index, _: session.items[index], channel, place, phase).serve()
+        Worker(session, lambda index, _: session.items[index], channel, lane, place, board).serve()
     except BaseException:
         faulthandler.disable()
         try:

@@ -1,0 +1,65 @@
+"""A piece of memory that a worker shares with its agent: what it was doing, for when it is too late to ask.
+
+So a worker sends one message per item. What it would lose with its life is written here first: the phase of its item,
+since when, and the reports of the phases that are over.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+
+SIZE = 64 << 10
+PHASES = ("", "setup", "call", "teardown")
+#: The phase and the time at which it began; after them the number of bytes of reports, and these.
+_PHASE = struct.Struct("<Q")
+_SINCE = struct.Struct("<d")
+_LENGTH = struct.Struct("<Q")
+_REPORTS = 24
+
+
+class Board:
+    """Written by the worker, read by the agent. Each write leaves something whole, wherever a kill comes."""
+
+    def __init__(self, memory: mmap.mmap | None = None) -> None:
+        self._memory = mmap.mmap(-1, SIZE) if memory is None else memory
+        self._used = 0
+
+    def enter(self, phase: str, now: float) -> None:
+        _SINCE.pack_into(self._memory, 8, now)
+        _PHASE.pack_into(self._memory, 0, PHASES.index(phase))
+
+    def add(self, report: bytes) -> bool:
+        """False when there is no room for it."""
+        end = _REPORTS + self._used + len(report) + 1
+        if end > SIZE:
+            return False
+        self._memory[_REPORTS + self._used : end] = report + b","
+        self._used += len(report) + 1
+        _LENGTH.pack_into(self._memory, 16, self._used)
+        return True
+
+    def clear(self) -> None:
+        """Nothing is reported of the item that is run now."""
+        self._used = 0
+        _LENGTH.pack_into(self._memory, 16, 0)
+
+    @property
+    def phase(self) -> str:
+        """Empty between two items."""
+        number: int = _PHASE.unpack_from(self._memory, 0)[0]
+        return PHASES[number] if number < len(PHASES) else ""
+
+    @property
+    def since(self) -> float:
+        found: float = _SINCE.unpack_from(self._memory, 8)[0]
+        return found
+
+    @property
+    def block(self) -> bytes:
+        """The reports, as messages have them."""
+        length = min(_LENGTH.unpack_from(self._memory, 16)[0], SIZE - _REPORTS)
+        return b"[" + self._memory[_REPORTS : _REPORTS + length - 1] + b"]" if length else b""
+
+    def close(self) -> None:
+        self._memory.close()
