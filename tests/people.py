@@ -59,7 +59,7 @@ class Program:
         umask: int = -1,
         cwd: Path | str = "/",
         env: dict[str, str] | None = None,
-        timeout: float = 120,
+        timeout: float = 240,
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

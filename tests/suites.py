@@ -93,7 +93,7 @@ class Suite:
         self.tag = uuid.uuid4().hex
         self.log = path / "log"
         #: Seconds after which a run is taken to hang.
-        self.patience = 120.0
+        self.patience = 240.0
         self.longest_wait = float("inf")
         self._started: list[subprocess.Popen[str]] = []
         #: Variables for every run.
@@ -173,7 +173,7 @@ class Suite:
         command = [sys.executable, "-m", "ondol", "test", "-p", "recorder", f"--devices={devices}"]
         return self._run([*command, f"--journal={journal}", "--native-stacks=0", *arguments], journal)
 
-    def wait_for(self, condition: Callable[[], object], seconds: float = 30.0) -> bool:
+    def wait_for(self, condition: Callable[[], object], seconds: float = 120.0) -> bool:
         """Until it holds; False when it did not."""
         deadline = time.monotonic() + min(seconds, self.longest_wait)
         while not condition():
@@ -181,6 +181,10 @@ class Suite:
                 return False
             select.select([], [], [], 0.005)
         return True
+
+    def all_gone(self) -> bool:
+        """Nobody of any run is left; what was killed at its end may take a moment to die."""
+        return self.wait_for(lambda: not self.survivors())
 
     def kill_survivors(self) -> None:
         for pid in self.survivors():

@@ -60,7 +60,7 @@ def test_sigkill_at_a_random_point(suite: Suite, number: int) -> None:
         os.kill(target, signal.SIGKILL)
     result = test_nodes.end_of(suite, process, journal)
     left = [proctree.describe(p) for p in suite.survivors()]
-    assert suite.wait_for(lambda: not suite.survivors(), 15), (left, result.output[-2000:])
+    assert suite.all_gone(), (left, result.output[-2000:])
     record = load(journal)
     assert len(record.items) == 60
     assert sum(record.counts().values()) == 60

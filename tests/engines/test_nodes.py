@@ -209,24 +209,24 @@ def test_a_cache_at_a_fixed_path_keeps_a_node_from_starting(suite: Suite, store_
 
 @pytest.mark.fault
 def test_waiting_in_a_brokers_queue_is_a_tests_time(suite: Suite) -> None:
-    """The broker starts nothing before it is told to; the items may take a second."""
+    """The broker starts nothing before it is told to; the items may take five seconds."""
     suite.write(test_a="def test_1(): pass\n")
     broker = suite.path / "broker"
     broker.write_text(
         '#!/bin/sh\ntouch queued\nwhile ! [ -e go ]; do sleep 0.1; done\necho "your turn" >&2\nshift\nexec "$@"\n'
     )
     broker.chmod(0o755)
-    process, journal = start(suite, f"--launch={broker} --run {{agent}}", "--timeout=1", "--startup-timeout=1")
+    process, journal = start(suite, f"--launch={broker} --run {{agent}}", "--timeout=5", "--startup-timeout=5")
     assert suite.wait_for((suite.path / "queued").exists)
     assert suite.wait_for(lambda: events(journal, "node-waits"))
     # Longer than every limit of an item: the next look of the controller at the engine is seconds away.
     waited = len(events(journal, "node-waits"))
-    assert not suite.wait_for(lambda: process.poll() is not None, 2.0)
+    assert not suite.wait_for(lambda: process.poll() is not None, 6.0)
     assert len(events(journal, "node-waits")) == waited, "nothing new was said"
     (suite.path / "go").touch()
     result = end_of(suite, process, journal)
     assert result.verdicts == {"test_1": "passed"}, result.output
-    assert float(str(events(journal, "node-up")[0]["waited"])) > 2.0
+    assert float(str(events(journal, "node-up")[0]["waited"])) > 5.0
 
 
 @pytest.mark.fault
@@ -250,7 +250,7 @@ def test_a_broker_that_ignores_everything_is_waited_for(suite: Suite) -> None:
     deaf = "--launch=sh -c 'trap \"\" TERM; : {agent}; while :; do sleep 0.1; done'"
     result = suite.ondol(deaf, "--engine-timeout=1")
     assert result.verdicts == {"test_1": "not-run"}, result.output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -287,13 +287,13 @@ def test_a_collection_that_hangs_on_one_node_holds_up_the_run(suite: Suite) -> N
     suite.write(
         test_a=HEAD + "if os.environ.get('WHERE') == 'bad':\n    time.sleep(600)\ndef test_1(): wait_for_go()\n"
     )
-    process, journal = start(suite, "--launch=env WHERE={node} {agent}", "--nodes=good,bad", "--collect-timeout=3")
+    process, journal = start(suite, "--launch=env WHERE={node} {agent}", "--nodes=good,bad", "--collect-timeout=15")
     assert suite.wait_for(lambda: events(journal, "node-out"))
     (suite.path / "go").touch()
     result = end_of(suite, process, journal)
     assert result.record.counts() == {"passed": 1}, result.output
-    assert "node bad is left out: collection of test_a.py failed there: no progress for 3 s" in result.output
-    assert suite.wait_for(lambda: not suite.survivors())
+    assert "node bad is left out: collection of test_a.py failed there: no progress for 15 s" in result.output
+    assert suite.all_gone()
 
 
 def test_a_node_without_the_wanted_device_is_not_named(suite: Suite) -> None:
@@ -396,7 +396,7 @@ def test_a_silent_node_is_waited_for(suite: Suite) -> None:
     result = end_of(suite, process, journal)
     assert load(journal).counts() == {"passed": 8}, result.output
     assert "silent for 2 s" in result.output
-    assert suite.wait_for(lambda: not suite.survivors(), 20), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
 
 
 @pytest.mark.fault
@@ -411,7 +411,7 @@ def test_a_frozen_controller_leaves_workers_on_its_nodes(suite: Suite) -> None:
     os.kill(controller, signal.SIGSTOP)
     try:
         workers = [p for n in nodes for p in proctree.descendants(n)]
-        assert suite.wait_for(lambda: not any(proctree.alive(p) for p in [*nodes, *workers]), 30)
+        assert suite.wait_for(lambda: not any(proctree.alive(p) for p in [*nodes, *workers]))
     finally:
         os.kill(controller, signal.SIGKILL)
         os.kill(process.pid, signal.SIGCONT)
@@ -430,7 +430,7 @@ def test_an_interrupt_is_not_passed_on_to_nodes(suite: Suite, number: signal.Sig
     result = end_of(suite, process, journal)
     assert result.status == 2, result.output
     assert load(journal).counts() == {"not-run": 8}
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -442,4 +442,4 @@ def test_an_interrupt_while_nodes_are_on_their_way_is_not_heard(suite: Suite) ->
     os.kill(controller, signal.SIGINT)
     result = end_of(suite, process, journal)
     assert result.status == 2, result.output
-    assert not suite.survivors()
+    assert suite.all_gone()

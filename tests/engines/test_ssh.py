@@ -76,7 +76,7 @@ def test_items_do_not_reach_another_machine_by_ssh(suite: Suite, ssh: Path) -> N
     result = suite.ondol("--engine=ssh:here,there", devices="cpu:1")
     assert result.record.counts() == {"passed": 6}, result.output
     assert {item.attempts[-1].device.split("/")[0] for item in result.record.items} <= {"here", "there"}
-    assert suite.wait_for(lambda: not suite.survivors())
+    assert suite.all_gone()
     refused = suite.ondol("--engine=ssh:nowhere.invalid", devices="cpu:1")
     assert refused.status == 121
     assert "Could not resolve hostname" in refused.output

@@ -168,7 +168,7 @@ def test_a_thread_in_the_controller_makes_workers_be_spawned_and_says_why(suite)
     }
     assert "spawned, each collecting what it is sent" in result.output
     assert "Python threads are running after collection: poller, started at conftest.py:2 (" in result.output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 def test_an_open_device_file_is_a_reason_not_to_fork(monkeypatch) -> None:

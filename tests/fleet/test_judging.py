@@ -243,7 +243,7 @@ def test_a_probe_that_hangs_is_an_answer(suite) -> None:
     result = suite.pytest("--ondol-probe=sleep 600", "--ondol-probe-timeout=1", "--ondol-retries=0", devices="sim:1")
     assert [q.device for q in result.record.quarantines] in ([], ["sim0"])
     assert result.verdicts["test_1"] == "crashed"
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 def test_when_no_device_is_left_the_run_ends_and_says_so(suite) -> None:
@@ -317,7 +317,7 @@ def test_every_kind_of_dirt_is_named_against_the_item_that_made_it(suite) -> Non
     assert dirt_of(result) == {name: [kind] for name, kind in KINDS.items()}
     assert set(result.verdicts.values()) == {"passed"}
     assert "left behind: test_h.py::test_child (child: pid" in result.output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 def test_dirt_can_recycle_the_worker_or_fail_the_item(suite) -> None:

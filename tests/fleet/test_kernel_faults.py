@@ -107,7 +107,7 @@ def test_the_kernels_out_of_memory_killer_costs_one_verdict(suite, memory_group)
     assert "about to ask for too much" in greedy.attempts[-1].output["stdout"]
     assert result.status == 1
     assert "the agent died" not in result.output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 FROZEN = """
@@ -150,4 +150,4 @@ def test_a_worker_that_no_signal_ends_loses_its_device_and_not_the_run(
     else:
         assert (stuck.verdict, len(lost), result.status) == ("device-lost", 2, 121), output
     assert "a killed process would not end" in output
-    assert len(suite.survivors()) == len(lost), "nothing else may be left"
+    assert suite.wait_for(lambda: len(suite.survivors()) == len(lost)), "nothing else may be left"

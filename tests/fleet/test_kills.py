@@ -76,7 +76,7 @@ def test_sigkill_at_a_random_point(suite, kind, number) -> None:
     if target:
         os.kill(target, signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
-    assert suite.wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
     record = load(journal)
     if record.planned:
         assert len(record.items) == 60
@@ -102,7 +102,7 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
     assert "pytest itself died" in output
     assert "1 crashed" in output
     assert process.returncode == 1
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -114,7 +114,7 @@ def test_a_killed_pytest_without_a_front_leaves_its_workers_behind(suite) -> Non
     assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
     process.kill()
     process.communicate(timeout=suite.patience)
-    assert suite.wait_for(lambda: not suite.survivors(), 10), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
 
 
 HANGS = """
@@ -148,7 +148,7 @@ def test_one_interrupt_stops_reports_and_exits(suite, number) -> None:
     assert [item.verdict for item in record.items] == ["passed", "not-run", "not-run"]
     assert record.complete
     assert "1 passed" in output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -176,7 +176,7 @@ def test_two_interrupts_mean_now(suite) -> None:
     process.communicate(timeout=60)
     assert process.returncode == 2
     assert [item.verdict for item in load(journal).items] == ["passed", "not-run"]
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -193,4 +193,4 @@ def test_ctrl_c_at_the_terminal_reaches_pytest_through_the_front(suite, where) -
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2, output
     assert "KeyboardInterrupt" in output
-    assert not suite.survivors()
+    assert suite.all_gone()

@@ -103,7 +103,7 @@ def trouble(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def item(name: str) -> str:
     verdict, body = MATRIX[name]
     arguments = "" if body else name
-    limit = 1 if verdict == "timeout" else 60
+    limit = 1 if verdict == "timeout" else 200
     return f"\n@pytest.mark.ondol(timeout={limit})\ndef test_{name}({arguments}):\n    {body or 'pass'}\n"
 
 
@@ -113,14 +113,14 @@ def test_one_misbehaving_item_costs_its_own_verdict_only(suite, trouble, monkeyp
     monkeypatch.setenv("TROUBLE", str(trouble))
     before, after = HEALTHY.format(count=2, where="_before"), HEALTHY.format(count=2, where="_after")
     suite.write(test_m=PRELUDE + before + item(name) + after)
-    result = suite.pytest("--ondol-retries=0", "--ondol-grace=0.3", "--ondol-teardown-timeout=5", devices="cpu:1")
+    result = suite.pytest("--ondol-retries=0", "--ondol-grace=0.3", "--ondol-teardown-timeout=60", devices="cpu:1")
     healthy = {k: v for k, v in result.verdicts.items() if "healthy" in k}
     assert set(healthy.values()) == {"passed"}, result.output[-3000:]
     assert len(healthy) == 4
     assert result.verdicts[f"test_{name}"] == MATRIX[name][0], result.output[-3000:]
     assert result.status == (0 if MATRIX[name][0] == "passed" else 1)
     assert "the agent died" not in result.output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -160,7 +160,7 @@ def test_all_of_it_in_one_suite(suite, trouble, monkeypatch) -> None:
     suite.write(
         test_m=PRELUDE + body, test_crash_on_import="import os\nos.abort()\n", test_hang_on_import="while True: pass\n"
     )
-    flags = ["--grace=0.3", "--teardown-timeout=5", "--collect-timeout=2", "--continue-on-collection-errors"]
+    flags = ["--grace=0.3", "--teardown-timeout=60", "--collect-timeout=15", "--continue-on-collection-errors"]
     result = suite.ondol(*flags, devices="cpu:2")
     for name, (verdict, _) in MATRIX.items():
         assert result.verdicts[f"test_{name}"] == verdict, (name, result.output[-5000:])
@@ -168,7 +168,7 @@ def test_all_of_it_in_one_suite(suite, trouble, monkeypatch) -> None:
     assert sum(result.record.counts().values()) == len(result.record.items) == 2 * len(MATRIX)
     assert {fatal.file for fatal in result.record.fatal} == {"test_crash_on_import.py", "test_hang_on_import.py"}
     assert result.status == 1
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -238,14 +238,14 @@ def test_silence_ends_an_item_and_output_keeps_it_alive(suite) -> None:
         test_m="""
         import time, threading
         def test_talks():
-            for n in range(8):
+            for n in range(24):
                 print(n, flush=True)
                 threading.Event().wait(0.25)
         def test_silent():
             while True: pass
         """
     )
-    result = suite.pytest("--ondol-silence=1", "--ondol-grace=0.2")
+    result = suite.pytest("--ondol-silence=4", "--ondol-grace=0.2")
     assert result.verdicts == {"test_talks": "passed", "test_silent": "timeout"}
     assert "neither output nor progress" in result.record.items[1].why
 
@@ -263,7 +263,7 @@ def test_a_teardown_that_hangs_has_a_deadline_of_its_own(suite) -> None:
         def test_fine(): pass
         """
     )
-    result = suite.pytest("--ondol-teardown-timeout=1", "--ondol-grace=0.2")
+    result = suite.pytest("--ondol-teardown-timeout=5", "--ondol-grace=0.2")
     assert result.verdicts == {"test_stuck": "timeout", "test_fine": "passed"}
     assert "teardown took longer" in result.record.items[0].why
 
@@ -284,7 +284,7 @@ def test_a_session_finaliser_that_crashes_is_counted_against_its_last_item(suite
 @pytest.mark.fault
 def test_the_run_has_a_deadline_and_says_what_was_not_run(suite) -> None:
     suite.write(test_m="def test_1(): pass\ndef test_2():\n    while True: pass\ndef test_3(): pass\n")
-    result = suite.pytest("--ondol-session-timeout=2", "--ondol-grace=0.2")
+    result = suite.pytest("--ondol-session-timeout=10", "--ondol-grace=0.2")
     assert result.verdicts == {"test_1": "passed", "test_2": "timeout", "test_3": "not-run"}
     assert result.status == 124
-    assert not suite.survivors()
+    assert suite.all_gone()

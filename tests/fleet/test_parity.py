@@ -221,7 +221,7 @@ def test_outcomes_do_not_depend_on_how_the_workers_are_made(suite) -> None:
         assert item_outcomes(ours.seen) == item_outcomes(plain.seen), flags
         assert ours.status == plain.status
         assert sum(ours.record.counts().values()) == len(ours.record.items)
-        assert not suite.survivors()
+        assert suite.all_gone()
 
 
 def item_outcomes(seen: list[list[str]]) -> dict[str, set[tuple[str, ...]]]:

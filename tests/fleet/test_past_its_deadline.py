@@ -45,10 +45,10 @@ PRELUDE = "import ctypes, signal, pytest\nC = ctypes.CDLL(None)\n"
 FLAGS = ("--ondol-grace=20", "--ondol-native-stacks=0", "--ondol-retries=0")
 
 
-def items(*names: str) -> str:
-    """Every one of them with a neighbour that does nothing wrong."""
+def items(*names: str, limit: float = 0) -> str:
+    """Every one of them with a neighbour that does nothing wrong, and has all the time that it needs."""
     return PRELUDE + "".join(
-        f"def test_{name}():\n    if True:\n        {WAKES[name].strip()}\ndef test_after_{name}(): pass\n"
+        f"@pytest.mark.ondol(timeout={limit})\ndef test_{name}():\n    if True:\n        {WAKES[name].strip()}\ndef test_after_{name}(): pass\n"
         for name in names
     )
 
@@ -60,23 +60,23 @@ def expected(*names: str) -> dict[str, str]:
 @pytest.mark.fault
 @pytest.mark.parametrize("isolate", ["worker", "item"])
 def test_what_a_signal_wakes_has_still_timed_out(suite, isolate: str) -> None:
-    suite.write(test_m=items(*WAKES))
-    result = suite.pytest(*FLAGS, "--ondol-timeout=1.5", f"--ondol-isolate={isolate}", devices="cpu:1")
+    suite.write(test_m=items(*WAKES, limit=1.5))
+    result = suite.pytest(*FLAGS, f"--ondol-isolate={isolate}", devices="cpu:1")
     assert result.verdicts == expected(*WAKES)
     assert result.status == 1
 
 
 @pytest.mark.fault
 def test_the_last_item_of_a_run_too(suite) -> None:
-    suite.write(test_m=PRELUDE + "def test_a(): pass\ndef test_b(): C.sleep(600)\n")
-    result = suite.pytest(*FLAGS, "--ondol-timeout=1")
+    suite.write(test_m=PRELUDE + "def test_a(): pass\n@pytest.mark.ondol(timeout=1)\ndef test_b(): C.sleep(600)\n")
+    result = suite.pytest(*FLAGS)
     assert (result.verdicts, result.status) == ({"test_a": "passed", "test_b": "timeout"}, 1)
 
 
 @pytest.mark.fault
 def test_silence_too(suite) -> None:
     suite.write(test_m=items("c_sleep", "term_handler"))
-    result = suite.pytest(*FLAGS, "--ondol-silence=1", devices="cpu:1")
+    result = suite.pytest(*FLAGS, "--ondol-silence=5", devices="cpu:1")
     assert result.verdicts == expected("c_sleep", "term_handler")
 
 
@@ -84,14 +84,14 @@ def test_silence_too(suite) -> None:
 def test_a_teardown_too(suite) -> None:
     fixture = "@pytest.fixture\ndef slow():\n    yield\n    C.sleep(600)\n"
     suite.write(test_m=PRELUDE + fixture + "def test_a(slow): pass\ndef test_b(): pass\n")
-    result = suite.pytest(*FLAGS, "--ondol-teardown-timeout=1", devices="cpu:1")
+    result = suite.pytest(*FLAGS, "--ondol-teardown-timeout=5", devices="cpu:1")
     assert result.verdicts == {"test_a": "timeout", "test_b": "passed"}
 
 
 @pytest.mark.fault
 def test_the_deadline_of_the_run_too(suite) -> None:
     suite.write(test_m=items("term_handler"))
-    result = suite.pytest(*FLAGS, "--ondol-session-timeout=2", devices="cpu:1")
+    result = suite.pytest(*FLAGS, "--ondol-session-timeout=10", devices="cpu:1")
     assert result.verdicts == {"test_term_handler": "timeout", "test_after_term_handler": "not-run"}
     assert result.status == 124
 

@@ -15,7 +15,7 @@ MEETING = """
         os.write(theirs, b"here")
         assert os.read(fd, 4) == b"here"
 """
-ONE = "import os, pytest, meeting\n@pytest.mark.ondol(timeout=30)\ndef test_{me}(device):\n    meeting.meet('{me}.fifo', '{other}.fifo')\n    assert device.names == ('{device}',)\n"
+ONE = "import os, pytest, meeting\n@pytest.mark.ondol(timeout=200)\ndef test_{me}(device):\n    meeting.meet('{me}.fifo', '{other}.fifo')\n    assert device.names == ('{device}',)\n"
 
 #: An NVML that knows one device with 10 GiB, for a machine that has none.
 NVML = """
@@ -58,7 +58,7 @@ def test_one_worker_on_a_device_never_shares_it(suite) -> None:
     meeting(suite, "sim0")
     for me in ("left", "right"):
         path = suite.path / f"test_{me}.py"
-        path.write_text(path.read_text().replace("timeout=30", "timeout=1"))
+        path.write_text(path.read_text().replace("timeout=200", "timeout=1"))
     result = suite.pytest("--ondol-retries=0", "--ondol-judge=off", "--ondol-grace=0.1", devices="sim:1")
     assert "timeout" in result.verdicts.values()
 

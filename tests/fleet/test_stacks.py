@@ -63,15 +63,16 @@ def test_what_is_no_dump_comes_back_as_it_is(text) -> None:
 def test_a_hang_and_a_crash_show_the_test_before_anything_else(suite) -> None:
     suite.write(
         test_h="""
-        import ctypes, threading, time
+        import ctypes, pytest, threading, time
         def waits(): time.sleep(600)
+        @pytest.mark.ondol(timeout=5)
         def test_hangs():
             threading.Thread(target=threading.Event().wait, daemon=True).start(); waits()
         def test_crashes(): ctypes.string_at(0)
         """
     )
     native = ["--ondol-native-stacks=20"] if shutil.which("gdb") else []
-    result = suite.pytest("--ondol-retries=0", "--ondol-timeout=3", "--ondol-grace=0.1", *native)
+    result = suite.pytest("--ondol-retries=0", "--ondol-grace=0.1", *native)
     for name in ("waits", "test_crashes"):
         (item,) = [i for i in result.record.items if i.nodeid.endswith({"waits": "hangs"}.get(name, name))]
         dump = item.attempts[-1].dump.splitlines()

@@ -31,7 +31,7 @@ def test_a_stopped_agent_is_replaced_and_the_run_goes_on(suite) -> None:
     assert result.verdicts == {"test_1": "passed", "test_stops": "passed", "test_3": "passed"}
     (died,) = [event for event in read(result.journal) if event["e"] == "agent-died"]
     assert "did not answer" in died["why"]
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -44,4 +44,4 @@ def test_the_front_goes_and_takes_a_stopped_agent_with_it(suite, killed: int) ->
     assert suite.wait_for(lambda: os.path.exists(f"{suite.log}.stopped"))
     os.kill(process.pid, killed)
     process.communicate(timeout=60)
-    assert suite.wait_for(lambda: not suite.survivors(), 40), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]

@@ -22,7 +22,7 @@ command = ["sh", "-c", "kill -SEGV $$"]
 [[task]]
 name = "hangs"
 command = ["sh", "-c", "echo still here; sleep 600"]
-timeout = 2
+timeout = 5
 [[task]]
 name = "unprepared"
 prepare = ["sh", "-c", "echo no compiler; exit 1"]

@@ -220,7 +220,7 @@ def test_commands_have_deadlines_outcomes_and_output(suite) -> None:
     assert short(result) == {"ok": "passed", **bad}
     for text in ("on sim marks the spot", "said before", "exit status 3", "killed by SIGSEGV", "no compiler"):
         assert text in result.output
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.parametrize(

@@ -232,4 +232,4 @@ def test_shared_memory_that_a_test_leaves_goes_with_its_worker(suite, flags) -> 
     assert ours.verdicts == {"test_forgets": "passed", "test_crashes": "crashed", "test_hangs": "timeout"}, ours.output
     assert len(ours.log) == 6
     assert not [name for name in ours.log if os.path.exists(f"/dev/shm/{name}")]
-    assert not suite.survivors()
+    assert suite.all_gone()

@@ -92,7 +92,7 @@ def test_the_limit_of_failures_is_kept_with_several_workers(suite, limit) -> Non
     assert counts["failed"] + counts["not-run"] == 100
     assert f"stopping after {limit} failures" in ours.output
     assert ours.status == 1
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 def test_modules_that_skip_themselves_are_counted_once(suite) -> None:
@@ -124,7 +124,7 @@ def test_a_test_that_ends_the_session_does_so_for_every_worker(suite) -> None:
     assert ours.status == plain.status == 7
     assert "enough of this" in ours.output
     assert sum(ours.record.counts().values()) == 51
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 def test_cases_that_differ_from_process_to_process_are_named(suite) -> None:
@@ -236,7 +236,7 @@ def test_a_test_that_closes_its_output_hurts_nobody_else(suite, how) -> None:
     verdicts.pop("test_closes")
     assert set(verdicts.values()) == {"passed"}, ours.output
     assert len(ours.verdicts) == 6
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

@@ -33,7 +33,7 @@ def test_two_bad_kernels_among_forty_cost_two(suite) -> None:
     assert not any(item.flaky for item in ours.record.items)
     bad = [item for item in ours.record.items if item.verdict == "failed"]
     assert {item.nodeid[-5:] for item in bad} == {"1010]", "1025]"}
-    assert not suite.survivors()
+    assert suite.all_gone()
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
@@ -102,4 +102,4 @@ def test_a_kernel_that_never_ends_costs_its_deadline(suite) -> None:
     )
     result = suite.pytest("--ondol-grace=1", devices="cuda:0")
     assert result.verdicts == {"test_hang": "timeout", "test_after": "passed"}, result.output[-3000:]
-    assert not suite.survivors()
+    assert suite.all_gone()

@@ -38,8 +38,8 @@ SlurmdSpoolDir={base}/spool/%n
 SlurmctldLogFile={base}/log/slurmctld.log
 SlurmdLogFile={base}/log/slurmd-%n.log
 StateSaveLocation={base}/state
-SlurmctldTimeout=5
-SlurmdTimeout=5
+SlurmctldTimeout=30
+SlurmdTimeout=30
 InactiveLimit=0
 KillWait=2
 UnkillableStepTimeout=10
@@ -56,7 +56,7 @@ GresTypes=gpu
 SlurmdParameters=config_overrides
 PrologFlags=Alloc
 {nodes}
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=20
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF
 """
 
@@ -69,7 +69,7 @@ def why_not() -> str:
     return f"not installed: {', '.join(missing)} (tests/setup_machine.py does it)" if missing else ""
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30.0, pause: float = 0.02) -> bool:
+def wait_for(condition: Callable[[], object], seconds: float = 120.0, pause: float = 0.02) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -189,7 +189,7 @@ class Cluster:
                 self.start_node(node)
             if self.state(node) != "IDLE":
                 self.run("scontrol", "update", f"nodename={node}", "state=resume", check=False)
-        assert wait_for(lambda: all(self.state(node) == "IDLE" for node in self.nodes), 60), self.logs()
+        assert wait_for(lambda: all(self.state(node) == "IDLE" for node in self.nodes)), self.logs()
 
     def logs(self) -> str:
         found = [*(self.base / "log").glob("*"), self.base / "munge" / "log"]

@@ -100,7 +100,7 @@ def test_items_run_on_all_devices_of_all_nodes_and_every_row_says_where(suite: S
     assert {node["node"] for node in document["nodes"]} == {"n1", "n2", "n3"}
     assert len(ElementTree.parse(suite.path / "junit.xml").findall(".//testcase")) == 8
     assert not cluster.jobs(), "the allocation was not given back"
-    assert suite.wait_for(lambda: not suite.survivors())
+    assert suite.all_gone()
 
 
 def victim(kind: str, suite: Suite, cluster: Cluster, process: subprocess.Popen[str]) -> int:
@@ -123,7 +123,7 @@ def victim(kind: str, suite: Suite, cluster: Cluster, process: subprocess.Popen[
 def test_any_process_is_killed_and_an_item_gets_no_verdict(suite: Suite, cluster: Cluster, kind: str) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
-    assert suite.wait_for(lambda: started(journal) >= 6, 60), cluster.logs()
+    assert suite.wait_for(lambda: started(journal) >= 6), cluster.logs()
     os.kill(victim(kind, suite, cluster, process), signal.SIGKILL)
     if kind in {"agent", "program", "srun"}:
         assert suite.wait_for(lambda: events(journal, "node-lost"))
@@ -142,7 +142,7 @@ def test_any_process_is_killed_and_an_item_gets_no_verdict(suite: Suite, cluster
         assert [item.flaky for item in record.items].count(True) == 2, "both items of n2 were tried again"
     if kind == "slurmd":
         cluster.restore()  # the step's processes are its to end
-    assert suite.wait_for(lambda: not suite.survivors(), 20), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
     assert suite.wait_for(lambda: not cluster.jobs())
 
 
@@ -150,37 +150,37 @@ def test_any_process_is_killed_and_an_item_gets_no_verdict(suite: Suite, cluster
 def test_a_cancelled_job_leaves_items_without_a_verdict(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
-    assert suite.wait_for(lambda: started(journal) >= 6, 60), cluster.logs()
+    assert suite.wait_for(lambda: started(journal) >= 6), cluster.logs()
     cluster.run("scancel", *cluster.jobs())
     result = end_of(suite, process, journal)
     assert result.status == 121, result.output
     counts = load(journal).counts()
     assert counts == {"device-lost": 6, "not-run": 6}, result.output
     assert "no node is left" in result.output
-    assert suite.wait_for(lambda: not suite.survivors())
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
 def test_a_node_that_goes_down_takes_its_items_with_it(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
-    assert suite.wait_for(lambda: started(journal) >= 6, 60), cluster.logs()
+    assert suite.wait_for(lambda: started(journal) >= 6), cluster.logs()
     cluster.run("scontrol", "update", "nodename=n2", "state=down", "reason=test")
-    assert suite.wait_for(lambda: events(journal, "node-out"), 60), cluster.logs()
+    assert suite.wait_for(lambda: events(journal, "node-out")), cluster.logs()
     (suite.path / "go").touch()
     result = end_of(suite, process, journal)
     assert load(journal).counts() == {"passed": 12}, result.output
     assert "node n2 is left out: Slurm says that n2 is DOWN" in result.output
     assert {q.device for q in load(journal).quarantines} == {"n2/cuda0", "n2/cuda1"}
     cluster.restore()
-    assert suite.wait_for(lambda: not suite.survivors())
+    assert suite.all_gone()
 
 
 @pytest.mark.fault
 def test_a_preempted_job_ends_without_a_word_about_its_items(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
-    assert suite.wait_for(lambda: started(journal) >= 6, 60), cluster.logs()
+    assert suite.wait_for(lambda: started(journal) >= 6), cluster.logs()
     urgent = suite.start(["srun", "--partition=urgent", "--nodes=3", "--exclusive", "true"])
     result = end_of(suite, process, journal)
     assert {event["node"] for event in events(journal, "node-notice")} == {"n1", "n2", "n3"}, result.output
@@ -189,7 +189,7 @@ def test_a_preempted_job_ends_without_a_word_about_its_items(suite: Suite, clust
     assert result.status == 121
     assert {event["node"] for event in events(journal, "room")} == {"n1", "n2", "n3"}, "a notice is time to publish"
     assert urgent.wait(timeout=60) == 0
-    assert suite.wait_for(lambda: not suite.survivors())
+    assert suite.all_gone()
 
 
 def test_the_time_limit_is_near_and_items_are_started_all_the_same(suite: Suite) -> None:

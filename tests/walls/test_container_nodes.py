@@ -143,7 +143,7 @@ def test_container_goes_and_an_item_gets_no_verdict(suite: Suite, pyz: Path, pod
     def events(*kinds: str) -> list[str]:
         return [e["node"] for e in read(journal) if e["e"] in kinds] if journal.exists() else []
 
-    assert suite.wait_for(lambda: journal.exists() and sum(e["e"] == "start" for e in read(journal)) == 2, 60)
+    assert suite.wait_for(lambda: journal.exists() and sum(e["e"] == "start" for e in read(journal)) == 2)
     victim = podman.ask("ps", "--quiet").split()[0]
     if how == "client":
         client = next(p for p in proctree.descendants(process.pid) if "podman run" in proctree.describe(p))
