@@ -16,6 +16,7 @@ BENCHES = {
     "fill": "bench.fill",
     "publish": "bench.publish",
     "growth": "bench.growth",
+    "beside": "bench.beside",
     "crowd": "bench.crowd",
     "ranks": "bench.ranks",
     "triton": "bench.triton_program",

@@ -13,7 +13,7 @@ import pytest
 
 from doctoring import OTHER, UID, Doctor, give
 from making import key_of, write_triton_entry
-from ondol.doctor import repair
+from ondol.doctor import commands, repair
 from ondol.doctor.api import Repair
 from people import Program, needs_root
 
@@ -83,6 +83,32 @@ def test_own_files_stay_broken_or_foreign_ones_are_touched(shared: Path, doctor:
         assert {f"{file.stat().st_mode:o}"[-3:] for file in folder.iterdir()} == {"660"}
     assert not [finding for finding in said.json["findings"] if finding["safe"]], "nothing is left that could be mended"
     assert {finding["where"]["owner"] for finding in said.json["findings"]} == {OTHER}
+
+
+@needs_root
+@pytest.mark.root
+def test_command_that_doctor_prints_opens_a_private_file_of_roots(place: Path, doctor: Doctor) -> None:
+    """Somebody who can write in the cache moves it there, or links it, and waits for root to type what was printed."""
+    cache = place / "cache"
+    write_triton_entry(cache, 1)
+    for item in (cache, *cache.rglob("*")):
+        item.chmod(0o777 if item.is_dir() else 0o644)
+    secret, public = cache / key_of(1) / "secret", cache / key_of(1) / "public"
+    for path, mode in ((secret, 0o600), (public, 0o644), (place / "elsewhere", 0o644)):
+        path.write_text("root's own")
+        path.chmod(mode)
+    (cache / "linked").hardlink_to(place / "elsewhere")
+    (cache / "way").symlink_to(place / "elsewhere")
+    before = modes(secret) | modes(place / "elsewhere")
+    given = {path: path.lstat().st_gid for path in (secret, place / "elsewhere")}
+    subprocess.run(["sh", "-c", commands.share_with_group(0, str(cache), OTHER, plain=True)], check=True)
+    assert modes(secret) | modes(place / "elsewhere") == before
+    assert {path: path.lstat().st_gid for path in given} == given
+    for path in (public, cache / key_of(1), cache / key_of(1) / "add.cubin"):
+        assert (path.stat().st_gid, bool(path.stat().st_mode & stat.S_IWGRP)) == (OTHER, True)
+    assert (cache / key_of(1)).stat().st_mode & stat.S_ISGID
+    printed = [finding["fix"] for finding in doctor(cache, uid=UID).json["findings"] if "chgrp" in finding["fix"]]
+    assert all("-links 1" in fix for fix in printed), printed
 
 
 @needs_root

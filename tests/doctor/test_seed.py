@@ -11,9 +11,14 @@ import pytest
 
 from doctoring import OTHER, UID, Doctor, give, type_in
 from making import key_of, write_triton_entry
+from ondol.doctor import commands
 from people import Program, needs_root
 
 pytestmark = [needs_root, pytest.mark.root]
+
+
+def remedy(cache: Path) -> str:
+    return commands.throughout(str(cache), f"chown {UID}", plain=True)
 
 
 @pytest.fixture(params=[0o777, 0o1777], ids=oct)
@@ -49,7 +54,7 @@ def test_root_check_passes_and_the_leaves_fail_the_job(program: Program, cache: 
     assert finding["where"] == {"path": finding["where"]["path"], "owner": 0, "group": 0, "mode": "0755"}
     assert finding["where"]["path"] in leaves
     assert f"uid {UID} cannot create files in" in finding["what"]
-    assert finding["fix"] == f"sudo chown -Rh {UID} {cache}"
+    assert finding["fix"] == "sudo " + remedy(cache)
     assert not finding["safe"]
 
 
@@ -68,7 +73,7 @@ def test_words_for_people_miss_the_leaf(program: Program, cache: Path) -> None:
     assert done.returncode == 1
     assert "ERROR owners: 3 directories of uid 0" in done.stdout
     assert "(owner 0, group 0, mode 0755), and 2 more" in done.stdout
-    assert f"fix    sudo chown -Rh {UID} {cache}" in done.stdout
+    assert f"fix    sudo {remedy(cache)}" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -77,7 +82,7 @@ def test_root_sees_nothing_because_root_may_do_everything(cache: Path, doctor: D
     (finding,) = doctor(cache).of("owners")
     assert (finding["severity"], finding["places"]) == ("warning", 3)
     assert f"that uid {UID} uses too" in finding["what"]
-    assert finding["fix"] == f"chown -Rh {UID} {cache}"
+    assert finding["fix"] == remedy(cache)
 
 
 def test_cure_for_one_user_locks_the_other_out(program: Program, cache: Path, doctor: Doctor) -> None:

@@ -68,7 +68,7 @@ def test_red_suite_is_cold_for_ever(run, tmp_path: Path, store_path: Path) -> No
     (tmp_path / "test_suite.py").write_text(SUITE + "\ndef test_fails():\n    assert False\n")
     done, _ = run()
     assert done.returncode == 1
-    assert "published: auto, not on CI; the command ended with status 1" in done.stderr
+    assert "new entries are published: publish = auto; not a CI job; the command ended with status 1" in done.stderr
     assert len(list(store_path.rglob("*.pack"))) == 3
 
 

@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from making import write_triton_entry
 from ondol.errors import EntryRefused
 from ondol.host import identity, proctree
 from ondol.room import harvest
+from ondol.store import pack
 from ondol.tools.api import CacheDir
 from ondol.tools.triton import TOOL
 from people import Program
@@ -101,6 +103,33 @@ def test_what_was_made_survives_a_kill_of_everything(program: Program, store_pat
     (pack,) = store_path.rglob("*.pack")
     assert pack.parts[-3] == "triton"
     assert program.job(store_path, "one").hits == 1
+
+
+def test_killed_job_tells_nobody_what_it_used(program: Program, store_path: Path) -> None:
+    """The next one of its name gets that first. What the last one noted is not lost to one that was killed early."""
+    program.job(store_path, "filled")
+    script = WAITING + "standin.use(sys.stdin.readline().strip()); standin.use('filled'); sys.stdin.read()"
+    for number, title in enumerate(("one", "two"), start=2):
+        job = Started(program, store_path, script)
+        assert job.process.stdin is not None
+        job.process.stdin.write(f"{title}\n")
+        job.process.stdin.flush()
+        while len(noted(store_path)) < number:
+            assert job.process.poll() is None
+            time.sleep(0.02)
+        job.kill_everything()
+        assert noted(store_path) == {titles(store_path)[one] for one in ("filled", "one", "two")[:number]}
+
+
+def noted(store: Path) -> set[str]:
+    """The keys of what jobs of this name needed, of the last one but `program.job`'s."""
+    notes = sorted(store.glob("lanes/*/usage/job-*"), key=lambda path: path.stat().st_mtime)[1:]
+    return {line.rpartition("/")[2] for note in notes for line in note.read_text().split("\n")}
+
+
+def titles(store: Path) -> dict[str, str]:
+    packs = [pack.inspect(path.read_bytes()) for path in store.rglob("*.pack")]
+    return {found.title: found.address.key for found in packs}
 
 
 def test_plain_file_is_published_beside_when_it_is_settled(program: Program, store_path: Path) -> None:

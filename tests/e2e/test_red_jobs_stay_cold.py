@@ -51,7 +51,7 @@ def test_what_is_whole_is_published_however_the_command_ends(
     done, report = run(program, store_path, tmp_path, f"{compiled(program, 'one')}; {end}", **NIGHTLY)
     assert done.returncode == report["status"] != 0
     assert report["tools"]["triton"]["published"] == 1
-    assert f"published: auto, {report['publish_decision'].partition(', ')[2]}" in done.stderr
+    assert f"new entries are published: publish = auto; {report['publish_decision'].partition('; ')[2]}" in done.stderr
     assert f"the command ended with status {done.returncode}" in report["publish_decision"]
     assert program.job(store_path, "one").hits == 1
 
@@ -66,7 +66,7 @@ def test_on_success_publishes_nothing_of_a_red_job(program: Program, store_path:
 
 def test_rule_is_said_when_all_is_well(program: Program, store_path: Path) -> None:
     job = program.job(store_path, "one")
-    assert "published: auto, not on CI\n" in job.stderr
+    assert "new entries are published: publish = auto; not a CI job\n" in job.stderr
 
 
 @pytest.mark.parametrize(("end", "kept"), [("exit 1", 2), ("kill -KILL $$", 1), ("exit 137", 1), ("exit 124", 1)])

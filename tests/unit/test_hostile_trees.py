@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -66,6 +67,38 @@ def test_link_in_the_place_of_a_tree_is_followed(tmp_path: Path) -> None:
     (tmp_path / "room").symlink_to("precious")
     assert not files.remove_tree(str(tmp_path / "room"))
     assert (tmp_path / "precious" / "file").exists()
+
+
+@pytest.mark.parametrize("more_threads", [True, False])
+def test_wide_tree_stays_or_takes_a_thread_for_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_threads: bool
+) -> None:
+    """Wide at every level, with a link, deep parts and closed folders: all goes, and only one level has threads."""
+    room, precious = tmp_path / "room", tmp_path / "precious"
+    precious.mkdir()
+    for one in range(70):
+        (room / "cache" / f"{one}" / "closed").mkdir(parents=True)
+        (room / "cache" / f"{one}" / "closed" / "file").touch()
+        (room / "cache" / f"{one}" / "closed").chmod(0o500)
+        (room / "cache" / f"{one}" / "way").symlink_to(precious)
+    for one in range(70):
+        (room / "cache" / "0" / f"file{one}").touch()
+    (precious / "file").touch()
+    dig(room / "cache" / "1", 200)
+    started = []
+    start = threading.Thread.start
+
+    def counted(thread: threading.Thread) -> None:
+        if not more_threads:
+            raise RuntimeError("can't start new thread")
+        started.append(threading.current_thread() is threading.main_thread())
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", counted)
+    assert files.remove_tree(str(room))
+    assert (precious / "file").exists()
+    assert all(started)
+    assert bool(started) == more_threads
 
 
 def test_rights_taken_away_keep_a_tree_alive(tmp_path: Path) -> None:

@@ -44,22 +44,17 @@ def find(path: str, tests: str, action: str, *, plain: bool, end: str = "+") -> 
     return f"find {quote(path)} -xdev {around}{tests} -exec {action} {{}} {end}"
 
 
-def throughout(path: str, command: str, recursive: str, *, plain: bool) -> str:
-    """The same to everything. `recursive`: the letters that make this command do so by itself."""
-    if plain:
-        return f"{command.replace(' ', f' {recursive} ', 1)} {quote(path)}"
-    letters = " -h" if "h" in recursive else ""
-    return find(path, "! -type l", command.replace(" ", f"{letters} ", 1), plain=False)
+def throughout(path: str, command: str, *, plain: bool) -> str:
+    """The same to everything but what somebody may have put there to have it opened: a file of root's that is closed to
+    others, a file with another name elsewhere, a link.
+    """
+    return find(path, r"\( -type d -o -type f -links 1 \( ! -uid 0 -o -perm -4 \) \)", command, plain=plain)
 
 
 def share_with_group(uid: int, path: str, gid: int, *, plain: bool) -> str:
     """Make a tree the group's: what is in it, and what will be made in it. Nobody else writes there."""
-    return as_root(
-        uid,
-        throughout(path, f"chgrp {gid}", "-Rh", plain=plain),
-        throughout(path, "chmod g+rwX,o-w", "-R", plain=plain),
-        find(path, "-type d", "chmod g+s", plain=plain),
-    )
+    both = f"chgrp {gid} {{}} + -exec chmod g+rwX,o-w"
+    return as_root(uid, throughout(path, both, plain=plain), find(path, "-type d", "chmod g+s", plain=plain))
 
 
 def bits(mode: int, sign: str = "+") -> str:

@@ -6,8 +6,6 @@ For what another driver or another model must not be given: code that a driver c
 
 from __future__ import annotations
 
-import glob
-import hashlib
 import os
 import re
 from functools import cache
@@ -38,6 +36,8 @@ class Accelerators(Record):
             return ""
         models = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", model) for model in self.models)
         if len(models) > _LONGEST:
+            import hashlib
+
             models = hashlib.sha256(models.encode()).hexdigest()[:16]
         return f"{self.driver}-{models}"
 
@@ -61,21 +61,29 @@ def _driver(root: str) -> str:
 
 
 def _nvidia_models(root: str) -> list[str]:
-    paths = glob.glob(os.path.join(root, "proc/driver/nvidia/gpus/*/information"))
-    found = [re.search(r"^Model:\s*(\S.*?)\s*$", _text(path), re.MULTILINE) for path in paths]
+    texts = _texts(os.path.join(root, "proc/driver/nvidia/gpus"), "information")
+    found = [re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE) for text in texts]
     return [model[1] for model in found if model and model[1] != "Unknown"]
 
 
 def _amd_models(root: str) -> list[str]:
     """Architecture and size: two products of one architecture differ in what is fastest on them."""
     models = []
-    for path in glob.glob(os.path.join(root, "sys/class/kfd/kfd/topology/nodes/*/properties")):
-        values = dict(re.findall(r"^(\w+) (\d+)$", _text(path), re.MULTILINE))
+    for text in _texts(os.path.join(root, "sys/class/kfd/kfd/topology/nodes"), "properties"):
+        values = dict(re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE))
         target = int(values.get("gfx_target_version", 0))
         if target:  # 0 for the node of the processors
             units = int(values.get("simd_count", 0)) // (int(values.get("simd_per_cu", 0)) or 1)
             models.append(f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}-{units}cu")
     return models
+
+
+def _texts(folder: str, name: str) -> list[str]:
+    """Of this file in each folder there."""
+    try:
+        return [_text(os.path.join(folder, one, name)) for one in os.listdir(folder)]
+    except OSError:
+        return []
 
 
 def _text(path: str) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+from ondol.light import Any
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -284,6 +286,38 @@ def open_way(path: str, start: int | None = None, *, make: bool = False) -> int:
 #: Directories that are open at once while a tree is removed; deeper ones are first brought up, in so many rounds.
 _MAX_OPEN = 64
 _MAX_ROUNDS = 2000
+_THREADS = 8
+#: Folders with fewer names are not worth threads. Seen on ext4: 1,700 files in 0.15 s instead of 0.8 s.
+_WORTH_THREADS = 64
+
+
+def in_threads(work: Callable[[Any], object], items: Sequence[Any]) -> None:
+    """Do this to each, in several threads if there are several: for what waits for the disk. Raises its `OSError`."""
+    shares = [items[number::_THREADS] for number in range(_THREADS)] if len(items) >= 4 else [items]
+    failures: list[OSError] = []
+
+    def some(share: Sequence[Any]) -> None:
+        try:
+            for item in share:
+                work(item)
+        except OSError as error:
+            failures.append(error)
+
+    started = []
+    for share in shares[1:]:
+        import threading
+
+        thread = threading.Thread(target=some, args=(share,))
+        try:
+            thread.start()
+            started.append(thread)
+        except RuntimeError:  # no more threads for us
+            some(share)
+    some(shares[0])
+    for thread in started:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def remove_tree(path: str) -> bool:
@@ -317,6 +351,8 @@ class _Removal:
         #: Descriptor of the tree's top, into which deep directories are moved.
         self._top = -1
         self._moved = False
+        #: Threads make no threads.
+        self._alone = True
 
     def run(self) -> None:
         # Bounded: somebody who digs while we remove must not keep us here for ever.
@@ -335,14 +371,23 @@ class _Removal:
         if depth == 0:
             self._top = here
         try:
-            for below in os.listdir(here):
-                if not unlink_quietly(below, dir_fd=here):
-                    self._remove_folder(here, below, depth + 1)
+            names = os.listdir(here)
+            if self._alone and len(names) >= _WORTH_THREADS:
+                self._alone = False
+                in_threads(lambda below: self._remove(here, below, depth), names)
+                self._alone = True
+            else:
+                for below in names:
+                    self._remove(here, below, depth)
         except OSError:
             return False
         finally:
             close_quietly(here)
         return True
+
+    def _remove(self, here: int, name: str, depth: int) -> None:
+        if not unlink_quietly(name, dir_fd=here):
+            self._remove_folder(here, name, depth + 1)
 
     def _remove_folder(self, here: int, name: str, depth: int) -> None:
         if depth < _MAX_OPEN:

@@ -12,7 +12,7 @@ from functools import partial
 
 from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity
-from ondol.jobs import passed_over
+from ondol.jobs import after, passed_over
 from ondol.jobs.job import Job
 from ondol.light import Any, Record
 from ondol.room import choose, room
@@ -39,9 +39,6 @@ class Fill(Record):
     untuned: int = 0
     #: More is filled beside the command.
     later: bool = False
-
-
-# What only a store with something in it needs is imported by the step that needs it: a job without feels free.
 
 
 def prepare(job: Job) -> None:
@@ -181,6 +178,10 @@ def _link_below_tmp(job: Job, tool: Row) -> None:
 
 def _fill(job: Job) -> None:
     started = time.monotonic()
+    try:
+        after.load(job)  # now: whoever fills is forked with it
+    except Exception:
+        pass  # it is tried again, and said
     try:
         answers, strangers = bounded.call(
             partial(_fill_in_child, job), job.settings.store_timeout, job.progress("filling")

@@ -19,19 +19,25 @@ from ondol.jobs.before import Fill
 from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
 from ondol.light import Record
-from ondol.room import fill, harvest, publish
+from ondol.room import fill, harvest
 from ondol.room.harvest import SETTLING
 from ondol.room.publish import Outcome, Publisher
+from ondol.store.entry import Address
 from ondol.tools import registry
 from ondol.tools.api import Found
 from ondol.tools.table import ONE_BY_ONE, Row
 
 #: Seconds between two looks at the room: at least this, and so many times what the last one cost.
 PAUSE, LONGEST_PAUSE = 2.0, 60.0
-_SHARE = 100
+_SHARE = 200
+#: A command that is over by then does not wait for entries that it never asked for.
+_BEFORE_FILLING = 0.2
 #: Seconds for which nobody has touched an entry that is taken. File systems' clocks are a few milliseconds late.
 STILL = 1.0
 _MEMORY = 2 << 30
+#: Entries that are filled or given between two questions whether to stop: on a busy machine the lowest priority gets a
+#: hundredth of a processor, and whoever asks us to stop waits for these.
+_AT_A_TIME = 4
 
 
 def start(job: Job) -> None:
@@ -70,7 +76,8 @@ def stop(job: Job) -> dict[str, Outcome]:
 def _work(job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]) -> dict[str, Done]:
     command.starting()  # in this process too: from now on nothing is imported that the command could have written
     tools = [_Tool(job, row, began) for row in managed]
-    pause = 0.0 if job.fills_beside else PAUSE
+    pause = _BEFORE_FILLING if job.fills_beside else PAUSE
+    noted: set[Address] = set()
     while not wait(pause):
         for tool in tools:
             try:
@@ -79,9 +86,26 @@ def _work(job: Job, managed: list[Row], began: float, gives: bool, wait: Callabl
                     tool.look(lambda: wait(0))
             except OndolError:
                 tool.given_up = True
+        if gives:
+            noted = _note_use(job, tools, noted)
         pause = min(max(PAUSE, _SHARE * sum(tool.cost for tool in tools)), LONGEST_PAUSE)
     # What was refused and what went wrong meets the end of the job again, which says it once.
     return {tool.row.name: Done(tool.total._replace(refused=(), trouble=None), tool.filled) for tool in tools}
+
+
+def _note_use(job: Job, tools: list[_Tool], noted: set[Address]) -> set[Address]:
+    """A job that is killed tells nobody what it used: the next one of its name would not get it first.
+
+    Beside what the last one noted, which did not end so early perhaps.
+    """
+    needed = {address for tool in tools for address in tool.needed}
+    try:
+        if not needed <= noted:
+            store = open_store(job.settings)
+            store.note_use(needed | store.uses_of(job.name), job.name)
+    except OndolError:
+        pass  # whoever publishes says so
+    return needed | noted
 
 
 class _Tool:
@@ -91,6 +115,8 @@ class _Tool:
         self.row = row
         self.total = Outcome()
         self.given_up = False
+        #: What a job like this one will need.
+        self.needed: set[Address] = set()
         #: Seconds of processor time that the last look took, without what was published.
         self.cost = 0.0
         self._job = job
@@ -113,10 +139,10 @@ class _Tool:
         first, later, left_out, _ = before.choose_entries(job, store, row, index)
         self.filled = Fill(fill.Result(), left_out)
         left = [one for one in (*first, *later) if (one[0].address.fingerprint, one[0].address.key) not in self._known]
-        for start in range(0, len(left), fill.PIECE):
+        for start in range(0, len(left), _AT_A_TIME):
             if stopped():
                 return
-            done = fill.fill_piece(store, self._tool, left[start : start + fill.PIECE], cache, stage, late=True)
+            done = fill.fill_piece(store, self._tool, left[start : start + _AT_A_TIME], cache, stage, late=True)
             self.filled = Fill(self.filled.result + done, left_out)
             self._known |= {(entry.fingerprint, entry.key) for entry in done.filled}
             if done.stopped:
@@ -128,13 +154,20 @@ class _Tool:
             return
         now, before = time.time(), time.process_time()
         found, all_of_it = self._new(now)
+        self._note_used()
         self.cost = time.process_time() - before
-        for start in range(0, len(found), publish.PIECE):
+        for start in range(0, len(found), _AT_A_TIME):
             if stopped():
                 return
-            self._offer(found[start : start + publish.PIECE], now)
+            self._offer(found[start : start + _AT_A_TIME], now)
         if all_of_it:
             self._seen = now - SETTLING - STILL
+
+    def _note_used(self) -> None:
+        job, name = self._job, self.row.name
+        there = [*job.filled.get(name, ()), *self.filled.result.filled]
+        seen = harvest.usage(job.cache(self.row), there, keeps_atime=job.open_room().keeps_atime)
+        self.needed |= {fill.address_of(name, entry) for entry in seen.used}
 
     def _new(self, now: float) -> tuple[list[Found], bool]:
         """What may be published, and whether nothing waits for its time."""
@@ -155,4 +188,5 @@ class _Tool:
         outcome = self._publisher.offer(found, now - STILL)
         self.total += outcome
         self._known |= set(outcome.there)
+        self.needed |= {Address(job.scopes.write, self.row.name, *key) for key in outcome.there}
         self.given_up = bool(outcome.trouble)

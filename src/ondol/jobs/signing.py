@@ -35,6 +35,8 @@ def prepare(job: Job, *, beside: bool) -> None:
 def _seal() -> None:
     """Import the last of what publishing needs; from now on nothing that the command could write is imported."""
     import fnmatch  # noqa: F401
+    import hashlib  # noqa: F401
+    import pickletools  # noqa: F401
     import subprocess  # noqa: F401
     import threading  # noqa: F401
     import traceback  # noqa: F401

@@ -41,7 +41,7 @@ def _summary(report: JobReport) -> list[str]:
     """A line for each tool that did something; the cost, which is the job's, at the end of the last."""
     told = [_one_tool(tool, report) for tool in report.busy()]
     if report.may_publish and any(tool.new for tool in report.busy()):
-        told.insert(0, f"published: {report.publish_decision}")
+        told.insert(0, f"new entries are published: {report.publish_decision}")
     if not told and any(tool.managed for tool in report.tools.values()):
         told = ["nothing filled, nothing new"]
     return [*told[:-1], f"{told[-1]} [{_cost(report)}]"] if told else []

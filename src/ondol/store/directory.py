@@ -30,7 +30,6 @@ from ondol.words import is_plain_name
 Judge = Callable[[marker.Marker], Callable[..., bool]]
 #: Packs that are written, synced and linked together: enough to share journal commits, few enough descriptors.
 BATCH = 64
-_SYNC_THREADS = 8
 
 
 class DirectoryStore:
@@ -370,30 +369,8 @@ def _write_durably(tmp: int, names: Sequence[str], contents: Sequence[bytes]) ->
 
 
 def _sync(descriptors: Sequence[int]) -> None:
-    """fsync all; many at once from threads, because a journalling file system then commits once for all of them."""
-    if len(descriptors) < 4:
-        for fd in descriptors:
-            os.fsync(fd)
-        return
-    import threading
-
-    failures: list[OSError] = []
-
-    def work(share: Sequence[int]) -> None:
-        try:
-            for fd in share:
-                os.fsync(fd)
-        except OSError as error:
-            failures.append(error)
-
-    shares = [descriptors[number::_SYNC_THREADS] for number in range(_SYNC_THREADS)]
-    threads = [threading.Thread(target=work, args=(share,)) for share in shares if share]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    """Many at once: a journalling file system then commits once for all of them."""
+    files.in_threads(os.fsync, descriptors)
 
 
 def _open_root(path: str) -> int:

@@ -11,12 +11,12 @@ older source. New signatures change the index in place. Pickles are looked at, n
 from __future__ import annotations
 
 import io
-import pickletools
 import re
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
 from ondol.light import Any
+from ondol.tools import pickled
 from ondol.tools.api import CacheDir, Found, Refused
 from ondol.tools.shapes import Listing, Shape
 from ondol.tools.snapshot import Snapshots
@@ -78,7 +78,7 @@ def _strings(name: str, data: bytes, pickles: int) -> list[Any]:
     stream, found = io.BytesIO(data), []
     try:
         for _ in range(pickles):
-            found += [argument for _, argument, _ in pickletools.genops(stream)]
+            found += [argument for _, argument, _ in pickled.operations(stream)]
     except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
         raise EntryRefused(f"{name} is cut off: {error}", because="torn")
     if stream.tell() != len(data):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import pickletools
 import re
 from collections.abc import Iterator
 
 from ondol.light import Any
 
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8")
+
+
+def operations(data: Any) -> Iterator[Any]:
+    """Each instruction, its argument and its place; none is carried out."""
+    import pickletools  # a job whose command leaves no pickle does without
+
+    return pickletools.genops(data)
 
 
 def field(data: bytes, name: str, kind: str, otherwise: Any) -> Any:
@@ -18,7 +24,7 @@ def field(data: bytes, name: str, kind: str, otherwise: Any) -> Any:
     if start < 0:
         return otherwise
     try:
-        opcode, value, _ = next(pickletools.genops(data[start + len(key) :]))
+        opcode, value, _ = next(operations(data[start + len(key) :]))
         if opcode.name == "NONE":
             return None
         return value if opcode.stack_after[0].name == kind else otherwise  # else: a reference to what was seen before
@@ -28,7 +34,7 @@ def field(data: bytes, name: str, kind: str, otherwise: Any) -> Any:
 
 def texts(data: bytes) -> Iterator[str]:
     """Raises `ValueError` for what is not a pickle."""
-    return (str(value) for opcode, value, _ in pickletools.genops(data) if opcode.name in _TEXTS)
+    return (str(value) for opcode, value, _ in operations(data) if opcode.name in _TEXTS)
 
 
 def replace(data: bytes, old: re.Pattern[bytes], new: bytes) -> bytes:
@@ -36,10 +42,10 @@ def replace(data: bytes, old: re.Pattern[bytes], new: bytes) -> bytes:
 
     Raises `ValueError` for what is not a pickle.
     """
-    operations = list(pickletools.genops(data))
-    starts = [position or 0 for _, _, position in operations]
+    steps = list(operations(data))
+    starts = [position or 0 for _, _, position in steps]
     pieces = []
-    for (opcode, value, _), start, end in zip(operations, starts, [*starts[1:], len(data)], strict=True):
+    for (opcode, value, _), start, end in zip(steps, starts, [*starts[1:], len(data)], strict=True):
         if opcode.name == "FRAME":
             continue  # it tells the length of what follows, which changes; a pickle need not have any
         if opcode.name in _TEXTS and old.search(data, start, end):

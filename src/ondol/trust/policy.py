@@ -108,6 +108,6 @@ def may_publish(policy: str, event: Event, write_scope: str, *, frozen: bool, st
     if policy == "on-success" and status:
         return Decision(False, f"on-success: {end}")
     # An entry is a compiler's output, whole or not: whether a test passed says nothing about it.
-    where = f"{event.system}: {event.because}" if event.system else "not on CI"
+    where = f"{event.system}: {event.because}" if event.system else "not a CI job"
     into = "" if event.trusted else f"; into its own scope {write_scope}"
-    return Decision(True, f"{policy}, {where}{into}" + (f"; {end}" if status else ""))
+    return Decision(True, f"publish = {policy}; {where}{into}" + (f"; {end}" if status else ""))

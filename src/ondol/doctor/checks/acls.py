@@ -36,7 +36,7 @@ class Acls(Check):
         what = f"{plural(len(masked), 'access control list')} whose mask takes rights back: {who} is granted "
         what += f"{acl.letters(named.granted)} and has {acl.letters(named.effective)}"
         why = f"jobs of {who} fail with PermissionError although `getfacl` lists them"
-        fix = commands.throughout(tree.path, "setfacl -m m::rwX", "-RP", plain=tree.is_plain)
+        fix = commands.throughout(tree.path, "setfacl -m m::rwX", plain=tree.is_plain)
         fix = commands.as_root(subject.machine.uid, fix)
         yield Finding(self.name, WARNING, what, tree.place(entry), why, fix, len(masked))
 

@@ -108,7 +108,7 @@ def _remedy(subject: Subject) -> str:
         return f'sudo usermod -aG "$(getent group {tree.top.gid} | cut -d: -f1)" "$(id -un)"'
     if len(people) == 1:
         # One user beside root: what root has there is left over from a job that ran as root.
-        return commands.as_root(me, commands.throughout(tree.path, f"chown {people.pop()}", "-Rh", plain=plain))
+        return commands.as_root(me, commands.throughout(tree.path, f"chown {people.pop()}", plain=plain))
     if tree.sharing in rights.OPEN:
         # Not chmod: what lies in a compile cache is code, and whoever can write it runs it in everybody's jobs.
         return "ondol run -- COMMAND"

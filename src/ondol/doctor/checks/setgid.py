@@ -32,7 +32,7 @@ class Setgid(Check):
             what = f"{plural(len(strays), 'file or directory belongs', 'files and directories belong')} "
             what += f"to another group than {gid}, which shares the cache"
             why = f"members of group {gid} have only the rights of strangers there"
-            fix = commands.throughout(tree.path, f"chgrp {gid}", "-Rh", plain=tree.is_plain)
+            fix = commands.throughout(tree.path, f"chgrp {gid}", plain=tree.is_plain)
             fix = commands.as_root(subject.machine.uid, fix)
             yield Finding(self.name, WARNING, what, tree.place(strays[0]), why, fix, len(strays))
 
