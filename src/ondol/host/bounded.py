@@ -43,6 +43,16 @@ def call(
     An `OndolError` raised in the child is raised here. So is any other end of it, as `OndolError`: a child that dies
     of a signal is a fault of what it touched, and the caller decides what that is worth.
     """
+    pid, reading = _fork(work, memory)
+    try:
+        return _listen(pid, reading, time.monotonic() + seconds, seconds, progress)
+    finally:
+        os.close(reading)
+        _end(pid)
+
+
+def _fork(work: Callable[[Report], Any], memory: int | None) -> tuple[int, int]:
+    """(process, the pipe from which its answer is read). Raises `OndolError` if there can be none."""
     reading, writing = _pipe()
     _flush()
     try:
@@ -55,11 +65,7 @@ def call(
         os.close(reading)
         _child(work, writing, memory)
     os.close(writing)
-    try:
-        return _listen(pid, reading, time.monotonic() + seconds, seconds, progress)
-    finally:
-        os.close(reading)
-        _end(pid)
+    return pid, reading
 
 
 class Helper:
@@ -70,27 +76,14 @@ class Helper:
 
     def __init__(self, work: Callable[[Callable[[float], bool]], Any], memory: int) -> None:
         """`work` gets a function that waits for so many seconds and tells whether to stop; its result is for `stop`."""
-        told, self._telling = _pipe()
+        us, (told, self._telling) = os.getpid(), _pipe()
         try:
-            self._answer, writing = _pipe()
+            self.pid, self._answer = _fork(lambda _report: _beside(us, told, self._telling, work), memory)
         except errors.OndolError:
-            os.close(told)
             os.close(self._telling)
             raise
-        us = os.getpid()
-        _flush()
-        try:
-            self.pid = os.fork()
-        except OSError as error:
-            for fd in (told, self._telling, self._answer, writing):
-                os.close(fd)
-            raise _no_helper(error)
-        if self.pid == 0:
-            os.close(self._telling)
-            os.close(self._answer)
-            _child(lambda _report: _beside(us, told, work), writing, memory)
-        os.close(told)
-        os.close(writing)
+        finally:
+            os.close(told)
         helpers.add(self.pid)
 
     def stop(self, seconds: float) -> Any:
@@ -104,9 +97,10 @@ class Helper:
             helpers.discard(self.pid)
 
 
-def _beside(parent: int, told: int, work: Callable[[Callable[[float], bool]], Any]) -> Any:
+def _beside(parent: int, told: int, telling: int, work: Callable[[Callable[[float], bool]], Any]) -> Any:
     from ondol.host import proctree
 
+    os.close(telling)
     proctree.die_with_parent(parent)
     proctree.give_way()
     poller = select.poll()
