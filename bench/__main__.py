@@ -22,6 +22,7 @@ BENCHES = {
     "triton": "bench.triton_program",
     "inductor": "bench.inductor_program",
     "engines": "bench.engines",
+    "suites": "bench.suites",
 }
 
 

@@ -254,3 +254,13 @@ def test_a_worker_whose_death_and_last_words_come_together_harms_nobody(bench) -
     it.agent._flush()
     (ended,) = [message for message in it.told() if isinstance(message, Ended)]
     assert (ended.item, ended.how) == (1, "done")
+
+
+def test_what_an_earlier_item_left_on_the_board_costs_the_next_one_nothing(bench) -> None:
+    it: Bench = bench(Limits(teardown=2.0, native_dump=0))
+    it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1"))
+    it.says(Hello())
+    it.board.enter("teardown", it.now - 60)
+    it.says(Done(1, 1, 1))
+    (ended,) = [message for message in it.told() if isinstance(message, Ended)]
+    assert ended.how == "done"

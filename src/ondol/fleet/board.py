@@ -11,10 +11,10 @@ import struct
 
 SIZE = 64 << 10
 PHASES = ("", "setup", "call", "teardown")
-#: The phase and the time at which it began; after them the number of bytes of reports, and these.
-_PHASE = struct.Struct("<Q")
-_SINCE = struct.Struct("<d")
-_LENGTH = struct.Struct("<Q")
+#: The phase, at 8 the time at which it began, at 16 the number of bytes of reports, and these. In the machine's own
+#: format: only that is written at once, and a reader beside us never sees half of a number.
+_SINCE = struct.Struct("d")
+_LENGTH = struct.Struct("Q")
 _REPORTS = 24
 
 
@@ -27,7 +27,7 @@ class Board:
 
     def enter(self, phase: str, now: float) -> None:
         _SINCE.pack_into(self._memory, 8, now)
-        _PHASE.pack_into(self._memory, 0, PHASES.index(phase))
+        self._memory[0] = PHASES.index(phase)
 
     def add(self, report: bytes) -> bool:
         """False when there is no room for it."""
@@ -47,8 +47,7 @@ class Board:
     @property
     def phase(self) -> str:
         """Empty between two items."""
-        number: int = _PHASE.unpack_from(self._memory, 0)[0]
-        return PHASES[number] if number < len(PHASES) else ""
+        return PHASES[self._memory[0]] if self._memory[0] < len(PHASES) else ""
 
     @property
     def since(self) -> float:

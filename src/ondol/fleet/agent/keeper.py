@@ -76,7 +76,7 @@ class Keeper:
         self.ladder: Ladder | None = None
         self._got_files = False
         self._dump_seen = 0
-        self._heard = now
+        self._heard = self._began = now
         self._output_size = 0
 
     # ------------------------------------------------------------------ talking
@@ -124,7 +124,7 @@ class Keeper:
         self.expects = message.hint
         self.state = "running"
         self.phase = "call"
-        self._heard = now
+        self._heard = self._began = now
         self._dump_seen = self._dump_size()
         self.deadline = now + message.timeout if message.timeout else None
 
@@ -167,7 +167,8 @@ class Keeper:
     def look_at_the_clock(self, now: float) -> None:
         """Begin to end it, if one of its deadlines has passed."""
         if self.state == "running" and self.phase == "call" and self.board.phase == "teardown":
-            self.in_teardown(self.board.since)
+            # What an earlier item left on the board is older than this one.
+            self.in_teardown(max(self.board.since, self._began))
         if self.ladder is None and (broken := self.overdue(now)):
             deaf = self.phase == "deaf"
             self.start_ladder("crashed" if deaf else "timeout", broken, now, dump=not deaf)

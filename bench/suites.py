@@ -2,7 +2,7 @@
 
 Processor time is that of the whole tree of processes, and what it says holds on a busy machine too. The public suites
 come from the package index that pip is configured with; where they cannot be had, they are left out and named.
-`python -m bench.test_speed NAME… [--rounds N]` measures some of the suites.
+`python -m bench.suites NAME… [--rounds N]` measures some of the suites.
 """
 
 from __future__ import annotations
