@@ -90,6 +90,7 @@ def take_over(config: pytest.Config) -> None:
     spec = config.stash[SPEC]
     started = spawned.adopt()
     if started is not None:
+        pytest_inside.be_xdist_worker(config, started.place.env)  # before a conftest asks whether it is one
         config.pluginmanager.register(fixtures, "ondol-fixtures")
         config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
         config.pluginmanager.register(spawned.SpawnedWorker(config, started), "ondol-spawned")

@@ -52,7 +52,6 @@ PURE = [
     "fleet/worker_names.py",
     "fleet/verdict.py",
     "fleet/quarantine.py",
-    "fleet/causes.py",
     "fleet/messages.py",
     "fleet/outcome.py",
     "engines/compare.py",

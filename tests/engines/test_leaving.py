@@ -85,6 +85,9 @@ class Silent:
     def wants_to_stop(self) -> str:
         return ""
 
+    def given(self, _env: dict[str, str]) -> dict[str, str]:
+        return {}
+
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_, **__: None
 

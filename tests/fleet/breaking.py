@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ondol.fleet import journal, quarantine, record, situation, verdict, wire
+from ondol.fleet import journal, pytest_inside, quarantine, record, situation, verdict, wire
 from ondol.fleet.agent import agent, keeper
 from ondol.fleet.worker import hygiene, prepared, worker
 from ondol.host import proctree
@@ -93,6 +93,26 @@ def another_runtime_is_as_good() -> None:
 def everything_is_taken_for_json() -> None:
     """As it was: what JSON does not know becomes its repr."""
     prepared._is_json = lambda _value: True
+
+
+def sessions_of_workers_are_not_finished() -> None:
+    pytest_inside.finish_session = lambda _session, _status: None
+
+
+def debuggers_are_let_in() -> None:
+    pytest_inside.refuse_debuggers = lambda: None
+
+
+def what_workers_hand_over_is_dropped() -> None:
+    pytest_inside.output_to_wire = lambda _config: ""
+
+
+def the_file_is_told_less_than_the_record() -> None:
+    """Findings that only the process knows which prints them."""
+    whole = journal.Journal.write
+    journal.Journal.write = lambda self, *events: whole(
+        self, *[e._replace(dirt=[]) if isinstance(e, journal.End) else e for e in events]
+    )
 
 
 def pytest_configure() -> None:

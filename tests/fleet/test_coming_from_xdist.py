@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -362,3 +363,72 @@ def test_a_number_of_workers_is_refused_where_nodes_bring_their_own(suite) -> No
     assert result.status == 4
     assert "-n 3" in result.output
     assert "nodes bring their own devices" in result.output
+
+
+#: As in pytest-xdist's documentation: the controller makes one thing per worker, hands it over, and clears it away.
+SHARES = """
+    import os, pytest
+    {optional}
+    def pytest_configure_node(node):
+        node.workerinput["database"] = {{"name": f"db_{{node.gateway.id}}", "port": (5432, b"x")}}
+        node.workerinput["argv"] = node.config.invocation_params.args
+        if os.environ.get("ODD"): node.workerinput["odd"] = eval(os.environ["ODD"])
+        note(f"made {{node.gateway.id}} of {{node.workerinput['workercount']}}")
+    {optional}
+    def pytest_testnodedown(node, error):
+        note(f"dropped {{node.workerinput['database']['name']}} {{error}}")
+    def pytest_configure(config):
+        if not hasattr(config, "workerinput"): note("controller")
+    def pytest_sessionfinish(session):
+        if not hasattr(session.config, "workerinput"): note("over")
+    def note(text):
+        with open(os.environ["LOG"], "a") as log: log.write(text + "\\n")
+    @pytest.fixture(scope="session")
+    def database(request):
+        return request.config.workerinput["database"]
+"""
+USES = """
+    import os, pytest
+    @pytest.mark.parametrize("n", range(6))
+    def test_db(n, database, worker_id, request):
+        assert database == {"name": f"db_{worker_id}", "port": (5432, b"x")}
+        assert "--ondol-devices=cpu:2" in request.config.workerinput["argv"]
+        assert not [name for name, value in os.environ.items() if "5432" in value]
+        if n == 2 and not os.path.exists("crashed"):
+            open("crashed", "w").close(); os.abort()
+"""
+
+
+@WITH_AND_WITHOUT
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_what_a_conftest_gives_to_each_worker_is_there_and_is_taken_back(suite, xdist, start) -> None:
+    """As often as it was made: a worker that crashes is replaced by one of the same name."""
+    optional = "@pytest.hookimpl(optionalhook=True)" if xdist else ""
+    suite.write(conftest=SHARES.format(optional=optional), test_a=USES, test_b=USES)
+    result = suite.pytest(*xdist, f"--ondol-start={start}", devices="cpu:2")
+    assert set(result.verdicts.values()) == {"passed"}, result.output
+    assert sorted(result.log[1:3]) == ["made gw0 of 2", "made gw1 of 2"]
+    there: Counter[str] = Counter()
+    for name in re.findall("(?:made |dropped db_)gw.", "\n".join(result.log)):
+        there[name[-3:]] += 1 if name.startswith("made") else -1
+        assert there[name[-3:]] in {0, 1}, result.log
+    assert there == {"gw0": 0, "gw1": 0}
+    assert (result.log[0], result.log[-1]) == ("controller", "over")
+
+
+@pytest.mark.parametrize("odd", ["object()", "'x' * 100_000"])
+def test_what_cannot_be_given_is_refused_with_the_name_of_the_conftest(suite, odd) -> None:
+    suite.variables["ODD"] = odd
+    suite.write(conftest=SHARES.format(optional=""), test_a=USES)
+    result = suite.pytest(devices="cpu:2")
+    assert result.status == 4, result.output
+    assert re.search(r"pytest_configure_node of \S*conftest.py put .* into node.workerinput", result.output)
+    assert not suite.survivors()
+
+
+def test_a_hook_for_nodes_beside_pytest_covs_own(suite) -> None:
+    """pytest-cov has both hooks too, for workers that xdist starts: ours it knows as forks."""
+    suite.write(conftest=SHARES.format(optional=""), test_a=USES)
+    result = suite.pytest("--cov=test_a", devices="cpu:2")
+    assert set(result.verdicts.values()) == {"passed"}, result.output
+    assert re.search(r"test_a.py +\d+ +\d+ +\d\d+%", result.output)

@@ -122,7 +122,7 @@ MEASURES = """
 """
 
 
-@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"]])
+@pytest.mark.parametrize("flags", WAYS)
 def test_what_pytest_benchmark_measured_is_shown_and_saved(suite, flags) -> None:
     """It was neither, and the run was green."""
     suite.variables["PYTHONPATH"] = f"{suite.path}:{ROOT / '.build' / 'plugin-benchmark'}"

@@ -98,6 +98,14 @@ def test_everything_that_a_run_told_is_told_again_by_its_journal(suite, devices,
         assert (suite.path / f"live.{name}").read_text() == render.render(record), name
 
 
+def test_what_was_left_behind_is_told_again(suite) -> None:
+    suite.write(test_m="import threading\ndef test_t(): threading.Thread(target=threading.Event().wait, daemon=True).start()\n")  # fmt: skip
+    result = suite.pytest()
+    told = [line for line in run_summary.lines(load(result.journal), result.journal) if "left behind" in line]
+    assert told == [line for line in result.output.splitlines() if "left behind" in line]
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("how", ["--maxfail=1", "--ondol-session-timeout=2"])
 def test_a_run_that_was_stopped_is_told_again_as_it_stopped(suite, how) -> None:
     slow = "import time\ndef test_slow(): time.sleep(60)\n" if "timeout" in how else ""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import breaking
 import pytest
 import test_closed_while_waiting
 import test_judging
+import test_kept_in_the_process
 import test_kills
+import test_live_is_replayed
 import test_misbehaviour
 import test_parity
 import test_what_prepare_returns
@@ -33,6 +36,14 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
     breaking.sessions_close_while_they_wait: test_closed_while_waiting.test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready,
     breaking.another_runtime_is_as_good: test_closed_while_waiting.test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready,
     breaking.everything_is_taken_for_json: test_what_prepare_returns.test_what_cannot_travel_is_an_error_that_names_the_task_and_the_type,
+    breaking.sessions_of_workers_are_not_finished: test_kept_in_the_process.test_the_hook_of_a_worker_is_told_whether_its_items_failed,
+    breaking.debuggers_are_let_in: partial(
+        test_kept_in_the_process.test_a_breakpoint_says_what_to_type_instead_of_hanging, flags=[]
+    ),
+    breaking.what_workers_hand_over_is_dropped: partial(
+        test_kept_in_the_process.test_what_a_conftest_hands_over_as_xdist_has_it_comes_home, start="fork"
+    ),
+    breaking.the_file_is_told_less_than_the_record: test_live_is_replayed.test_what_was_left_behind_is_told_again,
     breaking.a_lost_result_is_not_missed: test_parity.test_stopping_at_the_first_failure_leaves_the_rest_not_run,
 }
 

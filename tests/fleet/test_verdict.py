@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ondol import exitcodes
 from ondol.fleet import journal
-from ondol.fleet.causes import is_device_fault
+from ondol.fleet.outcome import is_device_fault
 from ondol.fleet.quarantine import Ledger
 from ondol.fleet.record import RunRecord
 from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Verdict, judge, note_judgement

@@ -42,6 +42,9 @@ REPORTERS = (
     *("ondol.pytest_runner", "ondol.testing.node"),
 )
 
+#: What conftests give to a worker, in its environment until it begins; a process cannot be given much more there.
+INPUT, MOST_INPUT = "ONDOL_WORKERINPUT", 32768
+
 #: Ride along with a serialised report.
 SUBTESTS, BENCHMARKS = "ondol_failed_subtests", "ondol_benchmarks"
 #: What pytest-benchmark takes from the fixture that measured.
@@ -161,23 +164,61 @@ def finish_session(session: pytest.Session, status: int) -> None:
     manager.subset_hook_caller("pytest_sessionfinish", whole)(session=session, exitstatus=status)
 
 
-def output_to_wire(config: pytest.Config) -> str:
-    """xdist's `config.workeroutput`, as a Python literal; empty when nobody put anything in."""
-    output = getattr(config, "workeroutput", None)
-    text = repr(output) if output else ""
+def _plain(values: Any) -> str | None:
+    """As a Python literal; None for what has none. xdist's own channel carries the same kinds of values."""
+    text = repr(values)
     try:
-        if text:
-            ast.literal_eval(text)
+        ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        pytest.fail(f"config.workeroutput can carry plain values only (numbers, texts, lists, dicts …): {text[:200]}")
+        return None
     return text
 
 
-def output_from_wire(config: pytest.Config, node: Any, text: str) -> None:
-    """As xdist's controller: conftests and plugins that know xdist take it in `pytest_testnodedown`."""
-    node.workeroutput, node.config = ast.literal_eval(text), config
-    hook = getattr(config.hook, "pytest_testnodedown", None)
+_PLAIN = "can carry plain values only (numbers, texts, lists, dicts …)"
+
+
+def output_to_wire(config: pytest.Config) -> str:
+    """xdist's `config.workeroutput`; empty when nobody put anything in."""
+    output = getattr(config, "workeroutput", None)
+    text = _plain(output) if output else ""
+    if text is None:
+        pytest.fail(f"config.workeroutput {_PLAIN}: {output!r:.200}")
+    return text
+
+
+def _of_xdist(config: pytest.Config, name: str) -> Any:
+    """A hook of conftests and plugins that know xdist; not pytest-cov's, which means workers that xdist started."""
+    if not getattr(config.hook, name, None):
+        return None
+    theirs = [one for one in config.pluginmanager.get_plugins() if type(one).__module__.startswith("pytest_cov")]
+    return config.pluginmanager.subset_hook_caller(name, theirs)
+
+
+def configure_node(config: pytest.Config, node: Any, env: dict[str, str]) -> dict[str, str]:
+    """As xdist's controller, before a worker starts: what is put into `node.workerinput`, as a variable for it."""
+    hook = _of_xdist(config, "pytest_configure_node")
+    usual = _workerinput(env)
+    node.config, node.workerinput = config, dict(usual)
+    if hook is None:
+        return {}
+    hook(node=node)
+    given = {name: value for name, value in node.workerinput.items() if name not in usual}
+    text = _plain(given)
+    if text is None or len(text) > MOST_INPUT:
+        who = ", ".join(str(one.plugin_name) for one in hook.get_hookimpls())
+        raise pytest.UsageError(
+            f"pytest_configure_node of {who} put {given!r:.200} into node.workerinput, which {_PLAIN}, "
+            f"{MOST_INPUT >> 10} KB at most; nothing was run. Put more into a file, and its name into workerinput"
+        )
+    return {INPUT: text} if given else {}
+
+
+def node_down(config: pytest.Config, node: Any, text: str) -> None:
+    """As xdist's controller, when a worker has ended: conftests and plugins take what it hands over."""
+    hook = _of_xdist(config, "pytest_testnodedown")
     if hook is not None:
+        if text:  # who handed over nothing, or died, has none
+            node.workeroutput = ast.literal_eval(text)
         hook(node=node, error=None)
 
 
@@ -297,15 +338,21 @@ def stack_fits(session: pytest.Session, item: pytest.Item | None) -> bool:
     return list(stack) == needed[: len(stack)]
 
 
+def _workerinput(env: dict[str, str]) -> dict[str, Any]:
+    return {
+        "workerid": env[worker_names.WORKER],
+        "workercount": int(env[worker_names.COUNT]),
+        "testrunuid": env[worker_names.UID],
+        "mainargv": sys.argv,
+    }
+
+
 def be_xdist_worker(config: pytest.Config, env: dict[str, str]) -> None:
     """What plugins and suites look at to keep the workers' databases, ports and files apart."""
-    if worker_names.WORKER in env:
-        config.workerinput = {  # type: ignore[attr-defined]
-            "workerid": env[worker_names.WORKER],
-            "workercount": int(env[worker_names.COUNT]),
-            "testrunuid": env[worker_names.UID],
-            "mainargv": sys.argv,
-        }
+    if worker_names.WORKER in env and not hasattr(config, "workerinput"):
+        given = ast.literal_eval(env.pop(INPUT, "{}"))
+        os.environ.pop(INPUT, None)
+        config.workerinput = {**_workerinput(env), **given}  # type: ignore[attr-defined]
         config.workeroutput = {}  # type: ignore[attr-defined]
         config.option.dist = "no"
 
@@ -398,6 +445,13 @@ def report_from_wire(item: pytest.Item, data: dict[str, Any]) -> pytest.TestRepo
     if subtests:
         _failed_subtests(config)[getattr(report, "id", report.nodeid)] = subtests
     return report
+
+
+def let_benchmarks_measure(config: pytest.Config) -> None:
+    """pytest-benchmark measures nothing in a worker of xdist, whose workers share everything: ours have a device."""
+    session: Any = getattr(config, "_benchmarksession", None)
+    if getattr(session, "xdist_warning", False):
+        session.disabled = session.xdist_warning = False
 
 
 def _take_benchmarks(config: pytest.Config) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ _LONGEST_LOOK = 60.0
 
 
 class ItemCaches:
-    """See `ondol.fleet.controller.caches.Caches`."""
+    """Tells a cache's fault from a test's, and mends it before the item is tried again."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env

@@ -73,13 +73,15 @@ def settings_of(config: pytest.Config) -> Settings:
     )
     # Somebody may want to stop after any result: then nothing is handed out before it has been shown.
     careful = bool(config.getvalue("maxfail")) or bool(config.getoption("stepwise", False))
+    caches = ItemCaches(os.environ)
     return Settings(
         policy=policy,
         hygiene=option(config, "hygiene"),
         session_timeout=option(config, "session-timeout"),
         careful=careful,
         probe_timeout=option(config, "probe-timeout"),
-        caches=ItemCaches(os.environ),
+        cache_fault=caches.fault,
+        heal_cache=caches.heal,
         uid=config.getoption("testrunuid", None) or uuid.uuid4().hex,
     )
 
@@ -201,6 +203,9 @@ def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, fa
             show = PytestShow(session, live)
             if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
                 show.name_workers(lambda slot: worker_names.name(slot, scheduler.slots), settings.uid)
+            for state in scheduler.slots.values():
+                if state.slot.device:  # refused before anything runs
+                    show.given(worker_names.environment(state.slot.name, scheduler.slots, settings.uid))
             try:
                 controller = Controller(
                     plan.items, fleet, scheduler, links.start, book, show, settings, interrupts, plan.prepares
@@ -208,6 +213,7 @@ def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, fa
                 for one in impossible:
                     controller.settle(one.work, Final(Verdict.ERROR, why=one.why))
                 controller.run()
+                show.end()
             finally:
                 if live is not None:
                     live.close()  # whatever ends the run, the log stands complete on the terminal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import pytest_inside
+from ondol.fleet import pytest_inside, worker_names
 from ondol.fleet.outcome import of_reports
 from ondol.fleet.record import STREAMS, AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import Final, Verdict
@@ -43,6 +43,9 @@ class PytestShow:
         self._logs = AttemptLogs(session.config.getoption("ondol_log_dir"), [i.nodeid for i in session.items])
         self._name: Callable[[str], str] | None = None
         self._nodes: dict[str, Node] = {}
+        #: By name of worker.
+        self._given: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
+        self._outputs: dict[str, list[str]] = {}
         self._uid = ""
         self._waiting = ""
 
@@ -70,8 +73,29 @@ class PytestShow:
     def warning(self, data: dict[str, Any]) -> None:
         self.config.hook.pytest_warning_recorded.call_historic(kwargs=pytest_inside.warning_from_wire(data))
 
+    def given(self, env: dict[str, str]) -> dict[str, str]:
+        """Variables with what conftests and plugins that know xdist have for the worker with these."""
+        worker = env[worker_names.WORKER]
+        if worker not in self._given:
+            self._given[worker] = env, pytest_inside.configure_node(self.config, self._node(worker), env)
+        return self._given[worker][1]
+
     def output(self, worker: str, text: str) -> None:
-        pytest_inside.output_from_wire(self.config, Node(worker), text)
+        self._outputs.setdefault(worker, []).append(text)
+
+    def end(self) -> None:
+        """A name belongs to a place: nothing is cleared away before the end. Of a place that had several workers each
+        hands something over, and hooks come in pairs: what is dropped for each of them is made for each of them.
+        """
+        for worker, (env, _) in self._given.items():
+            first, *others = self._outputs.get(worker) or [""]
+            pytest_inside.node_down(self.config, self._node(worker), first)
+            for text in others:
+                pytest_inside.configure_node(self.config, node := Node(worker), env)
+                pytest_inside.node_down(self.config, node, text)
+
+    def _node(self, worker: str) -> Node:
+        return self._nodes.get(worker) or self._nodes.setdefault(worker, Node(worker))
 
     def late(self, item: int, report: dict[str, Any]) -> None:
         found = pytest_inside.report_from_wire(self.session.items[item], report)
@@ -109,7 +133,7 @@ class PytestShow:
         """With the attributes that xdist gives to the reports of its workers."""
         if self._name is not None:
             name = report.worker_id = self._name(attempt.slot)
-            report.node = self._nodes.get(name) or self._nodes.setdefault(name, Node(name))
+            report.node = self._node(name)
             report.testrun_uid, report.item_index = self._uid, number
 
     def _reports(self, node: pytest.Item, item: ItemRecord) -> list[pytest.TestReport]:

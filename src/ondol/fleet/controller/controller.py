@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from ondol.fleet import journal, messages, worker_names
 from ondol.fleet.controller.actions import Action, NewAgent, Settle, Stop, Vacate
-from ondol.fleet.controller.caches import Caches, NoCaches
 from ondol.fleet.controller.losses import Losses
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
@@ -64,6 +63,7 @@ class Show(Protocol):
     def late(self, item: int, report: dict[str, Any]) -> None: ...
     def late_death(self, item: int, why: str) -> None: ...
     def warning(self, data: dict[str, Any]) -> None: ...
+    def given(self, env: dict[str, str]) -> dict[str, str]: ...
     def output(self, worker: str, text: str) -> None: ...
     def moved(self, record: RunRecord) -> None: ...
     def wants_to_stop(self) -> str: ...
@@ -79,7 +79,10 @@ class Settings:
     #: `-x` and friends: show every result before the next item is handed out.
     careful: bool = False
     probe_timeout: float = 30.0
-    caches: Caches = field(default_factory=NoCaches)
+    #: What the other wing knows: the cache's fault that the text of a failure shows, sure or silent; and what was done
+    #: about it while other workers use the cache. Empty: none, nothing.
+    cache_fault: Callable[[str], str] = lambda _text: ""
+    heal_cache: Callable[[str], str] = lambda _text: ""
     #: The same for all workers of the run, and for no other run.
     uid: str = ""
 
@@ -228,6 +231,8 @@ class Controller:
         target = self.prepares.get(run.work, run.work)
         devices = [self.scheduler.devices[name] for name in run.devices]
         prepares = run.work in self.prepares
+        names = worker_names.environment(run.slot, self.scheduler.slots, self.settings.uid)
+        given = {} if prepares else self.show.given(names)
         self.link.send(
             RunItem(
                 run.slot,
@@ -244,10 +249,7 @@ class Controller:
                 runtime="" if prepares else self.items[target].runtime,
                 prepare=prepares,
                 prepared=self.prepared.get(run.work),
-                env={
-                    **self.fleet.environment(devices),
-                    **worker_names.environment(run.slot, self.scheduler.slots, self.settings.uid),
-                },
+                env={**self.fleet.environment(devices), **names, **given},
                 devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in devices],
             )
         )
@@ -392,7 +394,7 @@ class Controller:
     def _attempt_ended(self, ending: Ended) -> None:
         number, text = ending.item, failure_of(ending.reports)
         settings = self.settings
-        end = end_of(ending, text, dirt_fails=settings.hygiene == "fail", cache_fault=settings.caches.fault)
+        end = end_of(ending, text, dirt_fails=settings.hygiene == "fail", cache_fault=settings.cache_fault)
         if ending.how == "device-lost" and self.stop_reason == "session-timeout":
             why = "the run's deadline passed while it ran"
             end = end._replace(outcome=Verdict.TIMEOUT.value, cause=Cause.INTERRUPTED.value, reason=why)
@@ -418,7 +420,7 @@ class Controller:
             # The cache is the node's: whoever started the agent there mends it before he passes on the next item.
             self.link.send(messages.Heal(ending.slot, ending.item, text))
             return
-        what = self.settings.caches.heal(text)
+        what = self.settings.heal_cache(text)
         self.act([messages.Healed(ending.item, what)] if what else [])
 
     # ------------------------------------------------------------------ verdicts

@@ -136,3 +136,4 @@ class SpawnedWorker:
     def pytest_sessionstart(self) -> None:
         """pytest's own plugin has turned the stacks of a crash to standard error."""
         faulthandler.enable(file=self._started.dump, all_threads=True)
+        pytest_inside.let_benchmarks_measure(self._config)
