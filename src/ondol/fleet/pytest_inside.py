@@ -164,7 +164,7 @@ def finish_session(session: pytest.Session, status: int) -> None:
     manager.subset_hook_caller("pytest_sessionfinish", whole)(session=session, exitstatus=status)
 
 
-def _plain(values: Any) -> str | None:
+def _literal(values: Any) -> str | None:
     """As a Python literal; None for what has none. xdist's own channel carries the same kinds of values."""
     text = repr(values)
     try:
@@ -180,7 +180,7 @@ _PLAIN = "can carry plain values only (numbers, texts, lists, dicts …)"
 def output_to_wire(config: pytest.Config) -> str:
     """xdist's `config.workeroutput`; empty when nobody put anything in."""
     output = getattr(config, "workeroutput", None)
-    text = _plain(output) if output else ""
+    text = _literal(output) if output else ""
     if text is None:
         pytest.fail(f"config.workeroutput {_PLAIN}: {output!r:.200}")
     return text
@@ -203,7 +203,7 @@ def configure_node(config: pytest.Config, node: Any, env: dict[str, str]) -> dic
         return {}
     hook(node=node)
     given = {name: value for name, value in node.workerinput.items() if name not in usual}
-    text = _plain(given)
+    text = _literal(given)
     if text is None or len(text) > MOST_INPUT:
         who = ", ".join(str(one.plugin_name) for one in hook.get_hookimpls())
         raise pytest.UsageError(
