@@ -87,11 +87,11 @@ class PytestShow:
         """A name belongs to a place: nothing is cleared away before the end. Of a place that had several workers each
         hands something over, and hooks come in pairs: what is dropped for each of them is made for each of them.
         """
-        for worker, (env, _) in self._given.items():
-            first, *others = self._outputs.get(worker) or [""]
-            pytest_inside.node_down(self.config, self._node(worker), first)
-            for text in others:
-                pytest_inside.configure_node(self.config, node := Node(worker), env)
+        for worker, (env, given) in self._given.items():
+            node = self._node(worker)
+            for number, text in enumerate(self._outputs.get(worker) or ([""] if given else [])):
+                if number:
+                    pytest_inside.configure_node(self.config, node := Node(worker), env)
                 pytest_inside.node_down(self.config, node, text)
 
     def _node(self, worker: str) -> Node:
