@@ -48,12 +48,15 @@ def reason(toucher: str = "", since: Mapping[int, str] = MappingProxyType({})) -
     if strangers:
         told = ", ".join(map(_describe, strangers[:4]))
         return f"Python threads are running after collection: {told}; {_INSTEAD}"
+    # Before native threads: whoever opened a device started its driver's threads too, and that line is known.
+    opened = open_devices()
+    if found := f"a device is open after collection: {opened[0]}" if opened else _runtime_initialised():
+        return f"{found}; touched by {toucher}; {_INSTEAD}" if toucher else found
     if native := threads.lost():
         files = list(dict.fromkeys(since[one.tid] for one in native if one.tid in since))
         told = threads.described(native) + (f", since the import of {files[0]}" if files else "")
         return f"native threads are running after collection: {told}; {_INSTEAD}"
-    found = f"a device is open after collection: {opened[0]}" if (opened := open_devices()) else _runtime_initialised()
-    return f"{found}; touched by {toucher}; {_INSTEAD}" if found and toucher else found
+    return None
 
 
 def _describe(thread: threading.Thread) -> str:

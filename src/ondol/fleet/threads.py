@@ -24,6 +24,8 @@ import pytest
 GNU, OTHERS = "libgomp", ("libiomp5", "libomp")
 #: Names of threads that their library makes again in a fork: jemalloc's purge memory, polars and pyarrow bring it.
 _MADE_AGAIN = ("jemalloc_bg_thd",)
+#: Parts of the names of drivers' libraries. Open device files are the evidence against them.
+_DRIVERS = ("libcuda.so", "libnvidia", "libamdhip64", "libhsa-runtime64", "libze_", "libascendcl")
 #: Found on every stack: they tell nothing about whose it is.
 _EVERYBODYS = ("libc.so", "libc-", "libpthread", "libstdc++", "libm.so", "ld-", "ld.so", "libpython", "python")
 #: Bytes of a thread's stack that are looked through for the library that waits there.
@@ -153,8 +155,14 @@ def _left() -> list[Native]:
 
 
 def _survives(thread: Native, own: str) -> bool:
-    """torch's pool for quantised kernels, which has no name of its own, and OpenMP of LLVM and Intel."""
+    """torch's pool for quantised kernels, which has no name of its own, and OpenMP of LLVM and Intel.
+
+    A driver that is loaded and has no device open may keep a thread; whether torch can use a device in a fork all the
+    same is tried out (`trial`).
+    """
     library = os.path.basename(thread.library)
+    if library.startswith(_DRIVERS):
+        return "torch" in sys.modules
     return library.startswith(OTHERS) or (thread.name == own and library == "libtorch_cpu.so")
 
 
