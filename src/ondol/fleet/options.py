@@ -159,6 +159,11 @@ OPTIONS: tuple[Option, ...] = (
         "where the record of the run goes (default: a file in $XDG_STATE_HOME/ondol/journals)",
         {"metavar": "FILE"},
     ),
+    Option(
+        "rebuild",
+        "what `task.built` of a task file builds again: stale (the inputs changed), all (default: stale)",
+        {"choices": ["stale", "all"], "default": "stale"},
+    ),
     Option("log-dir", "a file for every attempt goes here", {"default": "", "metavar": "DIR"}),
     Option("history", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
     Option(

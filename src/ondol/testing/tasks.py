@@ -1,6 +1,7 @@
 """Tasks that are not tests: a `*.ondol.toml` file describes commands, and calls into warm runtimes of the user's.
 
-A runtime is a class with `open(device)`, `prepare(task)`, `run(task)` and `close()`; all but `run` may be left out.
+A runtime is a class with `open(device)` (or `open(device, task)`), `prepare(task)`, `run(task)` and `close()`; all but
+`run` may be left out.
 It is opened once per worker, so it stays warm for all its tasks on that device; a worker never holds two runtimes.
 `prepare` (compiling) runs before, on a CPU slot, without a device, in another process: what it returns, anything that
 pickle takes, reaches `run` as `task.prepared`.
@@ -8,6 +9,7 @@ pickle takes, reaches `run` as `task.prepared`.
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -24,7 +26,7 @@ from ondol.fleet.controller.plan import wishes_of
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.worker import prepared
 from ondol.fleet.worker.worker import DEVICE_KEY
-from ondol.testing import task_table
+from ondol.testing import built, task_table
 from ondol.testing.fixtures import DeviceName
 
 _OPEN_RUNTIMES = pytest.StashKey[dict[str, Any]]()
@@ -47,6 +49,12 @@ class Task:
     parameters: dict[str, Any] = field(default_factory=dict)
     #: What `prepare` returned.
     prepared: Any = None
+    #: `--rebuild all`.
+    rebuild: bool = False
+
+    def built(self, output: Path, inputs: Iterable[object], make: Callable[[Path], object]) -> Path:
+        """For `prepare`: what `make(path)` builds from `inputs` (files, directories, flags), until these change."""
+        return built.built(self.directory / output, inputs, make, anew=self.rebuild)
 
     def unique(self, name: str) -> Path:
         """A path that no other task, process or attempt has ever used: the loader knows libraries by their path."""
@@ -95,7 +103,8 @@ class _TaskItem(pytest.Item):
         self.entry = entry
         self.runtime_name = str(entry.get("runtime", ""))
         directory = str(entry.get("directory", ""))
-        self.task = Task(self.name, self.path.parent / directory, entry)
+        rebuild = self.config.getoption("ondol_rebuild") == "all"
+        self.task = Task(self.name, self.path.parent / directory, entry, rebuild=rebuild)
         # For `-k`: what somebody who looks at the batch would call it by.
         self.extra_keyword_matches.update(filter(None, (self.runtime_name, directory)))
         wishes = {key: entry[key] for key in _MARKED if key in entry}
@@ -183,12 +192,20 @@ class RuntimeItem(_TaskItem):
     def _open(self) -> Any:
         runtime = self._class()
         if hasattr(runtime, "open"):
+            first = self._first_task(runtime.open)
             try:
-                runtime.open(self.device())
+                runtime.open(self.device(), *first)
             except Exception as error:
                 self.ondol_open_failed = True
                 raise RuntimeOpenFailed(f"RuntimeOpenFailed: {self.ondol_runtime} on {self.device().names}: {error}")
         return runtime
+
+    def _first_task(self, function: Callable[..., None]) -> list[Task]:
+        """For an `open(device, task)`: many runtimes are started with binaries that `prepare` has built."""
+        if "task" not in inspect.signature(function).parameters:
+            return []
+        self.task.prepared = prepared.unpack(self.name, self.ondol_prepared)
+        return [self.task]
 
     def _close(self, runtime: Any) -> None:
         if fault := _ask(runtime):
