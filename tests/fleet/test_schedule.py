@@ -131,6 +131,18 @@ def test_a_repeated_item_goes_to_another_device_when_there_is_one() -> None:
     assert second.fresh
 
 
+def test_each_of_three_retries_is_on_another_device_while_there_is_one() -> None:
+    scheduler = build([Work(0, "a")], slots(4), devices(4))
+    used: list[str] = []
+    for _ in range(5):
+        (run,) = (a for a in scheduler.step() if isinstance(a, Run))
+        used += run.devices
+        scheduler.ended(run.slot, 0)
+        scheduler.repeat(0, frozenset(used))
+    assert len({*used[:4]}) == 4
+    assert used[4] in used[:4], "a fifth attempt has no other left, and still runs"
+
+
 def test_with_one_device_a_repeated_item_still_runs() -> None:
     scheduler = build([Work(0, "a")], slots(1), devices(1))
     scheduler.step()

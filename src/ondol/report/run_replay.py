@@ -110,6 +110,8 @@ class PytestShow:
         trouble = self._logs.write(number, item)
         if not Verdict(item.verdict).incomplete:  # pytest has no word for it: summary, journal and exit status have
             self._replay(number, item)
+        elif item.verdict == Verdict.DEVICE_LOST.value:
+            pytest_inside.remember_as_failed(self.config, item.nodeid)
         return trouble
 
     def _replay(self, number: int, item: ItemRecord) -> None:
