@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -97,10 +97,9 @@ def place(suite: Suite) -> Iterator[Path]:
         subprocess.run([*pip, "install", "--target", str(root), *suite.requirements], check=True)
         if suite.requirements[0].startswith("jsonschema"):
             # The cases themselves are in its source distribution only.
-            source = [*pip, "download", "--no-deps", "--no-binary", ":all:", "--dest", str(root), suite.requirements[0]]
-            subprocess.run(source, check=True)
-            with tarfile.open(next(root.glob("jsonschema-*.tar.gz"))) as archive:
-                archive.extractall(root, filter="data")
+            source = ["--no-deps", "--no-binary", "jsonschema", "--dest", str(root), suite.requirements[0]]
+            subprocess.run([*pip, "download", *source], check=True)
+            shutil.unpack_archive(next(root.glob("jsonschema-*.tar.gz")), root)
             next(root.glob("jsonschema-*/json")).rename(root / "json")
     yield root
 

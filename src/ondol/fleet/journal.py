@@ -97,12 +97,13 @@ Event = OfItems | OfRun | Heard
 _TAGS: dict[Any, str] = {kind: re.sub(r"\B([A-Z])", r"-\1", kind.__name__).lower() for kind in get_args(Event)}
 _TAGS |= {WorkerUp: "worker", Probed: "probe", NodeRoom: "room"}
 _KINDS = {tag: kind for kind, tag in _TAGS.items()}
+_to_json = json.JSONEncoder(default=repr).encode
 
 
 def as_line(event: Event) -> dict[str, Any]:
     """The event as the journal and the JSON report have it."""
     defaults = event._field_defaults
-    told = {name: value for name, value in event._asdict().items() if value != defaults.get(name, _TAGS)}
+    told = {name: value for name, value in zip(event._fields, event, strict=True) if value != defaults.get(name, _TAGS)}
     return {"e": _TAGS[type(event)], **told}
 
 
@@ -123,7 +124,7 @@ class Journal:
         now = round(time.time(), 4)
         if os.getpid() != self._owner:
             return now  # a fork of the controller: the journal is not its business
-        lines = b"".join(json.dumps({"t": now, **as_line(e)}, default=repr).encode() + b"\n" for e in events)
+        lines = b"".join(_to_json({"t": now, **as_line(e)}).encode() + b"\n" for e in events)
         view = memoryview(lines)
         while view:
             view = view[os.write(self._fd, view) :]

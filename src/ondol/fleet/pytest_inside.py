@@ -416,10 +416,13 @@ def _plain(config: pytest.Config, report: pytest.TestReport, before: pytest.Test
 
 def reports_from_wire(item: pytest.Item, reports: Sequence[dict[str, Any]]) -> list[pytest.TestReport]:
     """Those of one attempt."""
-    known: dict[str, Any] = {"location": None, "keywords": []}
+    known: dict[str, Any] = {}
     found = []
     for data in reports:
-        known = {name: data.get(name, known[name]) for name in known}
+        if "location" in data:
+            known["location"] = tuple(data["location"])
+        if "keywords" in data:
+            known["keywords"] = dict.fromkeys(data["keywords"], 1)
         found.append(report_from_wire(item, {**data, **known}))
     return found
 
@@ -440,7 +443,6 @@ def report_from_wire(item: pytest.Item, data: dict[str, Any]) -> pytest.TestRepo
     else:
         # Where it is defined, the worker has found out; asked here, every item would look for its file once more.
         vars(item).setdefault("location", data["location"])
-        data["keywords"] = dict.fromkeys(data["keywords"], 1)
         report = pytest.TestReport(nodeid=getattr(item, "id", item.nodeid), longrepr=None, **data)
     if subtests:
         _failed_subtests(config)[getattr(report, "id", report.nodeid)] = subtests

@@ -22,7 +22,7 @@ STREAMS = ("stdout", "stderr")
 MEASURED = {Verdict.PASSED, Verdict.FAILED, Verdict.XFAILED, Verdict.XPASSED}
 
 
-@dataclass
+@dataclass(slots=True)
 class AttemptRecord:
     """One attempt."""
 
@@ -57,7 +57,7 @@ class AttemptRecord:
         return Attempt(Verdict(self.outcome), Cause(self.cause), self.warm, self.device, self.reason)
 
 
-@dataclass
+@dataclass(slots=True)
 class ItemRecord:
     """One planned item and its one verdict."""
 

@@ -121,9 +121,10 @@ class PytestShow:
         start = pytest_inside.quiet_logstart(node) if self._name else hook.pytest_runtest_logstart
         start(nodeid=node.nodeid, location=node.location)
         earlier = [_earlier(node, attempt) for attempt in item.attempts[:-1]]
+        properties, final = _properties(item), Final(Verdict(item.verdict), item.flaky, item.why)
         for report in last:
-            report.user_properties += _properties(item)
-            report.ondol_final = Final(Verdict(item.verdict), item.flaky, item.why)  # type: ignore[attr-defined]
+            report.user_properties += properties
+            report.ondol_final = final  # type: ignore[attr-defined]
         for report in (*earlier, *last):
             if item.attempts:
                 # By the last one's worker: for pytest's JUnit file another worker's report is another test case.

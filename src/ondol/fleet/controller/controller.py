@@ -26,7 +26,7 @@ from ondol.fleet.schedule import Scheduler
 from ondol.fleet.verdict import Again, Cause, Final, JudgeRecord, Policy, Verdict, judge, note_judgement
 
 #: After so many items with a mean below so many seconds, so many are handed out at a time.
-MANY, SHORT, DEEP = 10, 0.02, 8
+MANY, SHORT, DEEP = 10, 0.02, 32
 
 
 @dataclass(frozen=True)
