@@ -18,7 +18,7 @@ from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
-from ondol.jobs import run_beyond, run_session
+from ondol.jobs import local_agent, run_beyond, run_session
 from ondol.report import run_github, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
@@ -34,6 +34,8 @@ def before_conftests(early_config: pytest.Config) -> None:
     obey_the_ini_file(early_config, options)
     xdist_options.put_aside(early_config)
     spec = early_config.stash[SPEC] = wanted(early_config)
+    if spawned.is_spare():
+        _answer_from_facts(early_config)
     if not spec or spawned.is_spawned():
         return
     station = early_config.stash[STATION] = node.adopt()
@@ -54,10 +56,17 @@ def before_conftests(early_config: pytest.Config) -> None:
             station.fail(error)
         raise pytest.UsageError(str(error))
     clean.watch(early_config)
-    collecting = facts.begin(options.ondol_device_facts)
+    _answer_from_facts(early_config)
+    workers = len(fleet.devices) * per_device
+    os.environ.update(devices.thread_caps(workers, os.environ))
+    if station is None:
+        local_agent.begin(early_config, workers)
+
+
+def _answer_from_facts(config: pytest.Config) -> None:
+    collecting = facts.begin(config.known_args_namespace.ondol_device_facts)
     if collecting is not None:
-        early_config.pluginmanager.register(collecting, "ondol-device-facts")
-    os.environ.update(devices.thread_caps(len(fleet.devices) * per_device, os.environ))
+        config.pluginmanager.register(collecting, "ondol-device-facts")
 
 
 def obey_the_ini_file(config: pytest.Config, options: Any) -> None:

@@ -92,6 +92,8 @@ class Links:
                         node.launch.cancel(self.clock())
             case messages.Ping() | messages.ListIds() | messages.Order() | messages.Go():
                 raise AssertionError("these are ours to send")
+            case messages.Warm() | messages.Join():
+                raise AssertionError("these are for an agent that was started before the collection")
             case _:
                 place = message.device if isinstance(message, messages.Probe) else message.slot
                 node = self.nodes[node_of(place)]

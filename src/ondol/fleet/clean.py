@@ -10,6 +10,7 @@ import glob
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -19,14 +20,47 @@ from ondol.fleet import known_leftovers, threads, trial
 
 #: Who touched a device while tests were collected, if that was noticed: `tests/conftest.py:12 (…)`.
 TOUCHED = pytest.StashKey[str]()
-WATCH = pytest.StashKey[threads.Watch]()
+WATCH = pytest.StashKey["Watch"]()
 DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
+#: What only passes a thread on; who asked for it stands further up the stack.
+_PASSED_ON = ("threading.py", f"{os.sep}concurrent{os.sep}futures{os.sep}", f"{os.sep}multiprocessing{os.sep}")
 _INSTEAD = "in a fixture or a test instead, it would let workers start in milliseconds"
+
+
+class Watch:
+    """While tests are collected: which line starts a Python thread, which file a native thread or opens a device."""
+
+    def __init__(self, root: str) -> None:
+        #: Thread or device file → the file that was collected when it appeared.
+        self.since: dict[str, str] = {}
+        self._real = real = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            stack = traceback.extract_stack(sys._getframe(1))
+            thread.__dict__["ondol_started"] = threads.culprit(stack, root, _PASSED_ON)
+            real(thread)
+
+        threading.Thread.start = self._ours = start  # type: ignore[assignment, method-assign]
+
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        if isinstance(collector, pytest.Session):
+            self._look("a conftest file or a plugin")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._look(report.nodeid.split("::")[0])
+
+    def pytest_collection_finish(self) -> None:
+        if threading.Thread.start is self._ours:
+            threading.Thread.start = self._real  # type: ignore[method-assign]
+
+    def _look(self, suspect: str) -> None:
+        for one in (*os.listdir("/proc/self/task"), *open_devices()) if sys.platform == "linux" else ():
+            self.since.setdefault(one, suspect)
 
 
 def watch(config: pytest.Config) -> None:
     """Before conftests are loaded: who starts threads from now on is noted."""
-    config.stash[WATCH] = threads.Watch(str(config.rootpath))
+    config.stash[WATCH] = Watch(str(config.rootpath))
     config.pluginmanager.register(config.stash[WATCH], "ondol-threads")
 
 
@@ -39,7 +73,7 @@ def why_not_fork(config: pytest.Config, env: dict[str, str]) -> str | None:
     return reason(config.stash.get(TOUCHED, ""), watching.since if watching else {}) or trial.why_not(env)
 
 
-def reason(toucher: str = "", since: Mapping[int, str] = MappingProxyType({})) -> str | None:
+def reason(toucher: str = "", since: Mapping[str, str] = MappingProxyType({})) -> str | None:
     """None when clean; otherwise the first reason, in words, with the line or file to blame where it is known."""
     if sys.platform != "linux":
         return f"fork is not safe on {sys.platform}"
@@ -48,15 +82,20 @@ def reason(toucher: str = "", since: Mapping[int, str] = MappingProxyType({})) -
     if strangers:
         told = ", ".join(map(_describe, strangers[:4]))
         return f"Python threads are running after collection: {told}; {_INSTEAD}"
-    # Before native threads: whoever opened a device started its driver's threads too, and that line is known.
-    opened = open_devices()
-    if found := f"a device is open after collection: {opened[0]}" if opened else _runtime_initialised():
+    if found := device_in_use():  # before its driver's threads: they are there because of it
+        toucher = toucher or next((since[one] for one in open_devices() if one in since), "")
         return f"{found}; touched by {toucher}; {_INSTEAD}" if toucher else found
     if native := threads.lost():
-        files = list(dict.fromkeys(since[one.tid] for one in native if one.tid in since))
-        told = threads.described(native) + (f", since the import of {files[0]}" if files else "")
+        file = next((since[str(one.tid)] for one in native if str(one.tid) in since), "")
+        told = threads.described(native) + (f", since the import of {file}" if file else "")
         return f"native threads are running after collection: {told}; {_INSTEAD}"
     return None
+
+
+def device_in_use() -> str | None:
+    if opened := open_devices():
+        return f"a device is open after collection: {opened[0]}"
+    return _runtime_initialised()
 
 
 def _describe(thread: threading.Thread) -> str:

@@ -74,13 +74,17 @@ Retire = NamedTuple("Retire", [("slot", str)])
 Resume = NamedTuple("Resume", [("slot", str)])
 #: The device is set aside: end what runs there.
 Lose = NamedTuple("Lose", [("slot", str), ("why", str)])
+#: Start so many workers now; where they will live is told when items come.
+Warm = NamedTuple("Warm", [("workers", int)])
+#: To an agent that was started before anything was collected: what the session that it serves has become.
+Join = NamedTuple("Join", [("base", str), ("as_named", bool)])
 #: Ctrl-C.
 Interrupt = NamedTuple("Interrupt", [])
 #: End everything, now.
 Kill = NamedTuple("Kill", [])
 #: Are you there?
 Ping = NamedTuple("Ping", [])
-Command = RunItem | Revoke | Retire | Resume | Lose | Probe | Interrupt | Finish | Kill | Ping
+Command = RunItem | Revoke | Retire | Resume | Lose | Probe | Warm | Join | Interrupt | Finish | Kill | Ping
 
 # ---------------------------------------------------------------------- controller → node, before its agent listens
 
@@ -123,6 +127,10 @@ class Done(NamedTuple):
         return not (self.dirt or self.poison or self.exit or self.escaped or self.fault)
 
 
+#: A spawned worker has collected everything and waits to be told where to live.
+Spare = NamedTuple("Spare", [])
+#: Agent → worker: live at this place; `base` is the run's base of temporary directories.
+MoveIn = NamedTuple("MoveIn", [("place", dict[str, Any]), ("base", str)])
 #: A worker is ready.
 Hello = NamedTuple("Hello", [])
 #: Its fixtures are finished; only exit handlers are left to run.
@@ -143,8 +151,8 @@ Cleared = NamedTuple("Cleared", [])
 Clear = NamedTuple("Clear", [("target", int), ("nodeid", str)])
 #: Agent → worker: finish your fixtures and leave.
 End = NamedTuple("End", [])
-FromWorker = Hello | Cleared | Done | Left | Reports | Warned | LateReport | Output | Broken
-ToWorker = RunItem | Clear | End
+FromWorker = Spare | Hello | Cleared | Done | Left | Reports | Warned | LateReport | Output | Broken
+ToWorker = MoveIn | RunItem | Clear | End
 
 # ---------------------------------------------------------------------- agent → controller
 

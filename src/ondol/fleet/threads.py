@@ -17,8 +17,6 @@ from bisect import bisect
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import pytest
-
 #: Parts of the names of OpenMP runtimes. The first ends its pool on request; the others look after a fork themselves,
 #: and hang in one if their pool was ended before it.
 GNU, OTHERS = "libgomp", ("libiomp5", "libomp")
@@ -30,8 +28,6 @@ _DRIVERS = ("libcuda.so", "libnvidia", "libamdhip64", "libhsa-runtime64", "libze
 _EVERYBODYS = ("libc.so", "libc-", "libpthread", "libstdc++", "libm.so", "ld-", "ld.so", "libpython", "python")
 #: Bytes of a thread's stack that are looked through for the library that waits there.
 _DEPTH = 1 << 14
-#: What only passes a thread on; who asked for it stands further up the stack.
-_PASSED_ON = ("threading.py", f"{os.sep}concurrent{os.sep}futures{os.sep}", f"{os.sep}multiprocessing{os.sep}")
 _GRACE = 0.3
 
 
@@ -46,41 +42,6 @@ class Mapping(NamedTuple):
     end: int
     runs: bool
     path: str
-
-
-class Watch:
-    """While tests are collected: notes which line starts a Python thread, after which file a native one is there."""
-
-    def __init__(self, root: str) -> None:
-        #: Native thread → the file that was collected when it appeared.
-        self.since: dict[int, str] = {}
-        self._root = root
-        self._start = threading.Thread.start
-        watch = self
-
-        def start(thread: threading.Thread) -> None:
-            stack = traceback.extract_stack(sys._getframe(1))
-            thread.__dict__["ondol_started"] = culprit(stack, watch._root, _PASSED_ON)
-            watch._start(thread)
-
-        self._ours = start
-        threading.Thread.start = start  # type: ignore[assignment, method-assign]
-        self._look("a conftest file or a plugin")
-
-    def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        if isinstance(collector, pytest.Session):
-            self._look("a conftest file or a plugin")
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self._look(report.nodeid.split("::")[0])
-
-    def pytest_collection_finish(self) -> None:
-        if threading.Thread.start is self._ours:
-            threading.Thread.start = self._start  # type: ignore[method-assign]
-
-    def _look(self, suspect: str) -> None:
-        for tid in os.listdir("/proc/self/task") if sys.platform == "linux" else ():
-            self.since.setdefault(int(tid), suspect)
 
 
 def culprit(stack: Sequence[traceback.FrameSummary], root: str, library: Iterable[str]) -> str:

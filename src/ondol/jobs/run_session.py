@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ import pytest
 from ondol.engines.api import Engine
 from ondol.engines.choose import Wish
 from ondol.engines.links import Links
-from ondol.fleet import clean, journal, journals, pytest_inside, schedule, worker_names
-from ondol.fleet.controller import history, link
+from ondol.fleet import journal, journals, pytest_inside, schedule, worker_names
+from ondol.fleet.controller import history
 from ondol.fleet.controller.controller import Controller, Link, Settings
 from ondol.fleet.controller.plan import Plan, make_plan
 from ondol.fleet.devices import Fleet, choose
@@ -28,13 +28,12 @@ from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
 from ondol.fleet.record import Book
-from ondol.fleet.starts import Limits, Rules
 from ondol.fleet.verdict import Final, Policy, Verdict
 from ondol.jobs import run_beyond, worker_tmp
 from ondol.jobs.item_caches import ItemCaches
+from ondol.jobs.local_agent import LocalAgent, limits_of
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
-from ondol.room import room
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,6 @@ class Far:
 
 def option(config: pytest.Config, name: str) -> Any:
     return config.getoption("ondol_" + name.replace("-", "_"))
-
-
-def limits_of(config: pytest.Config) -> Limits:
-    names = {
-        "startup": "startup-timeout",
-        "timeout": "timeout",
-        "teardown": "teardown-timeout",
-        "silence": "silence",
-        "grace": "grace",
-        "reap": "reap-timeout",
-        "native_dump": "native-stacks",
-    }
-    return Limits(**{field_name: float(option(config, name)) for field_name, name in names.items()})
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -109,47 +95,6 @@ def history_path(config: pytest.Config) -> Path | None:
     return Path(cache.mkdir("ondol")) / "history.json" if cache is not None else None
 
 
-class _Links:
-    """Starts agents, by fork where the process is clean and by a new interpreter where it is not."""
-
-    def __init__(self, session: pytest.Session, fleet: Fleet, tmpdir: str, private: list[int]) -> None:
-        config = session.config
-        self._session = session
-        self._private = private
-        self._limits = limits_of(config)
-        self._rules = Rules(
-            tmpdir,
-            option(config, "hygiene"),
-            option(config, "recycle-after"),
-            room.links(os.environ),
-            silence=option(config, "engine-silence"),
-        )
-        self._base = pytest_inside.base_temp(config)
-        self.why_not = clean.why_not_fork(config, fleet.environment(fleet.devices[:1]))
-
-    @property
-    def mode(self) -> str:
-        if self.why_not is None:
-            return "forked from the collected session"
-        return f"spawned, each collecting what it is sent ({self.why_not})"
-
-    def close(self) -> None:
-        """The agent ends itself when nobody talks to it any more."""
-
-    def start(self) -> Link:
-        rules = self._rules
-        self._rules = replace(rules, ahead=0)  # for the next one, if this one dies
-        if self.why_not is None:
-            gc.unfreeze()  # a worker finds the garbage of the imports as plain pytest would
-            started = link.start_forked(self._session, self._base, self._limits, rules, self._private)
-        else:
-            pytest_inside.share_log_file(self._session.config)
-            started = link.start_spawned(pytest_inside.to_join(self._session), self._limits, rules)
-        # No item runs here, and nothing that was collected goes away: nobody need look through it again and again.
-        gc.freeze()
-        return started
-
-
 class _FarLinks:
     """The agents of an engine's nodes."""
 
@@ -162,7 +107,12 @@ class _FarLinks:
 
     def start(self) -> Link:
         self._links = run_beyond.start_links(
-            self._config, self._far.engine, self._far.wish, self._plan, limits_of(self._config), self._far.settings
+            self._config,
+            self._far.engine,
+            self._far.wish,
+            self._plan,
+            limits_of(self._config.option),
+            self._far.settings,
         )
         return self._links
 
@@ -196,7 +146,7 @@ def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, fa
             links = (
                 _FarLinks(config, far, plan)
                 if far
-                else _Links(session, fleet, tmpdir, [book.fileno(), *interrupts.descriptors()])
+                else LocalAgent(session, fleet, tmpdir, [book.fileno(), *interrupts.descriptors()])
             )
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
             live = _live_view(config, known)

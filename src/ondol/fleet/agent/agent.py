@@ -15,14 +15,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from ondol.fleet import messages, wire
 from ondol.fleet.agent.keeper import Keeper
-from ondol.fleet.agent.launch import Launcher
+from ondol.fleet.agent.launch import Launcher, SpawnLauncher
 from ondol.fleet.agent.probe import Probe
+from ondol.fleet.agent.spares import Spares
 from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message, RunItem, never
 from ondol.fleet.starts import Limits, Place, Rules
 from ondol.host import killing, proctree
@@ -63,6 +64,7 @@ class Agent:
         self.clock = clock
         self.berths: dict[str, Berth] = {}
         self.probes: list[Probe] = []
+        self.spares = Spares(self._start_spare if isinstance(launcher, SpawnLauncher) else None)
         self.leaving = False
         self.interrupting = False
         self.noticed = False
@@ -116,7 +118,8 @@ class Agent:
         return max(0.0, min(times) - now) if times else None
 
     def _keepers(self) -> list[Keeper]:
-        return [k for b in self.berths.values() for k in (b.worker, b.standby) if k is not None]
+        of_slots = [k for b in self.berths.values() for k in (b.worker, b.standby) if k is not None]
+        return of_slots + self.spares.waiting
 
     def _busy(self) -> bool:
         return bool(self._keepers() or self.probes)
@@ -169,6 +172,11 @@ class Agent:
                 self._lose(command)
             case messages.Probe():
                 self.probes.append(Probe.start(command, self.clock()))
+            case messages.Warm():
+                self.spares.warm(command.workers)
+            case messages.Join():
+                assert isinstance(self.launcher, SpawnLauncher)
+                self.launcher.session = replace(self.launcher.session, base=command.base, as_named=command.as_named)
             case messages.Interrupt():
                 self._interrupt()
             case messages.Finish():
@@ -226,6 +234,7 @@ class Agent:
         """Ctrl-C: running items get KeyboardInterrupt and a moment; idle workers leave."""
         self.interrupting = True
         self._take_back_everywhere()
+        self.spares.drop()
         now = self.clock()
         for keeper in self._keepers():
             if keeper.state == "running":
@@ -237,6 +246,7 @@ class Agent:
 
     def _finish(self) -> None:
         self.leaving = True
+        self.spares.drop()
         now = self.clock()
         for keeper in self._keepers():
             if keeper.state in {"idle", "starting"}:
@@ -265,17 +275,36 @@ class Agent:
     def _launch(self, berth: Berth) -> Keeper:
         berth.generation += 1
         name = f"{berth.name.replace(':', '-').replace('/', '-')}-{berth.generation}"
-        tmpdir = os.path.join(self.rules.tmpdir, str(next(self._tmpdirs)))  # short: there will be sockets in it
-        os.makedirs(tmpdir, mode=0o700, exist_ok=True)
-        for link, target in self.rules.links.items():
-            with suppress(OSError):  # what it leads to is a cache: without it the worker is colder
-                os.symlink(target, os.path.join(tmpdir, link))
+        spare = self.spares.take()
+        tmpdir = spare.place.tmpdir if spare else self._new_tmpdir()
         place = Place(name, berth.name, berth.generation, berth.env, tmpdir, berth.devices, self.rules.hygiene)
+        if spare is None or not isinstance(self.launcher, SpawnLauncher):
+            return self._start(berth, place)
+        spare.move_in(place, self.launcher.session.base, self.clock())
+        self.spares.stand_by([*self._keepers(), spare])
+        return spare
+
+    def _start_spare(self) -> Keeper:
+        """At no place: nobody waits for it, and nobody is told of it."""
+        place = Place("spare", "", 0, {}, self._new_tmpdir(), [], self.rules.hygiene)
+        berth = Berth("", {}, [])
+        berth.worker = self._start(berth, place)
+        return berth.worker
+
+    def _start(self, berth: Berth, place: Place) -> Keeper:
         started = self.launcher.start(place, self._own_fds())
         keeper = Keeper(started, place, self.limits, self.clock())
         self._selector.register(keeper.channel.fileno(), selectors.EVENT_READ, lambda _: self._on_worker(berth, keeper))
         self._selector.register(keeper.pidfd, selectors.EVENT_READ, lambda _: self._on_death(berth, keeper))
         return keeper
+
+    def _new_tmpdir(self) -> str:
+        tmpdir = os.path.join(self.rules.tmpdir, str(next(self._tmpdirs)))  # short: there will be sockets in it
+        os.makedirs(tmpdir, mode=0o700, exist_ok=True)
+        for link, target in self.rules.links.items():
+            with suppress(OSError):  # what it leads to is a cache: without it the worker is colder
+                os.symlink(target, os.path.join(tmpdir, link))
+        return tmpdir
 
     def _own_fds(self) -> list[int]:
         fds = [self.control.fileno()]
@@ -336,6 +365,7 @@ class Agent:
         return busy and not message.fresh and message.runtime == before.runtime
 
     def _on_worker(self, berth: Berth, keeper: Keeper) -> None:
+        berth = self.berths.get(keeper.place.slot, berth)  # a spare may have moved
         if keeper not in (berth.worker, berth.standby):
             return  # its death was seen in the same turn, and all that it had said was heard then
         open_ = self._listen(berth, keeper)
@@ -364,6 +394,8 @@ class Agent:
             return
         now = self.clock()
         match message:
+            case messages.Spare():
+                self.spares.collected(keeper)
             case messages.Hello() | messages.Cleared():
                 self._hello(berth, keeper, message, now)
             case messages.Reports() | messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
@@ -400,6 +432,9 @@ class Agent:
         if self.interrupting and done.escaped == "KeyboardInterrupt":
             ended = ended._replace(how="interrupted", escaped="")
         self.tell(ended)
+        if berth.queue or keeper.ahead:
+            self.spares.trim()
+            self.spares.stand_by(self._keepers())
         if done.begins is not None:
             message = keeper.ahead.popleft()
             self._tell_started(berth, keeper, message)
@@ -435,6 +470,7 @@ class Agent:
     # ------------------------------------------------------------------ deaths
 
     def _on_death(self, berth: Berth, keeper: Keeper) -> None:
+        berth = self.berths.get(keeper.place.slot, berth)
         self._listen(berth, keeper)
         try:
             _, status, usage = os.wait4(keeper.pid, 0)
@@ -442,7 +478,8 @@ class Agent:
             return
         self._forget(berth, keeper)
         self._end_orphans()
-        self._explain_death(berth, keeper, status, usage.ru_maxrss)
+        if not self.spares.gone(keeper):
+            self._explain_death(berth, keeper, status, usage.ru_maxrss)
         keeper.close()
         if berth.retiring and berth.worker is None and berth.standby is None:
             berth.retiring = False
@@ -510,7 +547,10 @@ class Agent:
 
     def _unreapable(self, keeper: Keeper, what: str) -> None:
         """SIGKILL did not end it: it hangs in the kernel. Nothing may wait for it any longer."""
-        berth = self.berths[keeper.place.slot]
+        berth = self.berths.get(keeper.place.slot)
+        if berth is None or self.spares.gone(keeper):
+            self._forget(Berth("", {}, []), keeper)
+            return
         berth.lost = True
         if keeper.current is not None:
             self._cut_off(berth, keeper, "device-lost", f"not ended by SIGKILL: {what}")

@@ -13,11 +13,11 @@ import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from ondol.fleet import stacks
 from ondol.fleet.agent.launch import Started
-from ondol.fleet.messages import Clear, End, How, Message, RunItem
+from ondol.fleet.messages import Clear, End, How, Message, MoveIn, RunItem
 from ondol.fleet.starts import SECTION_LIMIT, Limits, Place
 from ondol.host import killing, proctree
 
@@ -127,6 +127,18 @@ class Keeper:
         self._heard = self._began = now
         self._dump_seen = self._dump_size()
         self.deadline = now + message.timeout if message.timeout else None
+
+    def wait(self) -> None:
+        """It has collected, and belongs to no slot yet."""
+        self.state, self.deadline = "waiting", None
+
+    def move_in(self, place: Place, base: str, now: float) -> None:
+        self.place, self.state = place, "starting"
+        self.deadline = now + self.limits.startup if self.limits.startup else None
+        try:
+            self.channel.send(MoveIn(asdict(place), base))
+        except OSError:
+            pass  # it is dead already; its pidfd says so
 
     def in_teardown(self, since: float) -> None:
         self.phase = "teardown"

@@ -86,10 +86,10 @@ class ForkLauncher:
 
 
 class SpawnLauncher:
-    """Seconds: a new interpreter, which imports and collects the files of the items that it is sent."""
+    """Seconds: a new interpreter, which collects the files of the items that it is sent, or everything as a spare."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:  # noqa: ARG002 - exec closes them
         ours, theirs = wire.pair()
@@ -99,11 +99,11 @@ class SpawnLauncher:
         os.ftruncate(page, SIZE)
         lane = wire.Lane.open(token)
         given = (theirs.fileno(), dump, page, lane.reading)
-        start = AsWorker(*given, token.hex(), place, os.getpid(), self._session)
+        start = AsWorker(*given, token.hex(), place, os.getpid(), self.session)
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
         process = subprocess.Popen(
-            itself.python("pytest", *self._session.arguments),
-            cwd=self._session.directory,
+            itself.python("pytest", *self.session.arguments),
+            cwd=self.session.directory,
             env=environment,
             stdin=subprocess.DEVNULL,
             pass_fds=given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import mmap
 import os
 import signal
@@ -13,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import pytest_inside, wire
+from ondol.fleet import clean, pytest_inside, wire
 from ondol.fleet.board import SIZE, Board
+from ondol.fleet.messages import MoveIn, Spare
 from ondol.fleet.options import WORKER_ENV
-from ondol.fleet.starts import AsWorker, UnderFront
+from ondol.fleet.starts import AsWorker, Place, UnderFront
 from ondol.fleet.wire import Channel
 from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
 from ondol.host import proctree
@@ -35,6 +37,11 @@ def obey_the_front() -> None:
 
 def is_spawned() -> bool:
     return WORKER_ENV in os.environ
+
+
+def is_spare() -> bool:
+    """It will collect before it is known where it lives."""
+    return is_spawned() and not json.loads(os.environ[WORKER_ENV])["place"]["slot"]
 
 
 class Started:
@@ -76,13 +83,13 @@ class Collected:
         if self._as_named:
             # Two files may have the same id, one here and one outside of the root: then the order tells.
             if not self._items:
-                self._collect(None)
+                self.collect()
             if index < len(self._session.items) and self._session.items[index].nodeid == nodeid:
                 return self._session.items[index]
             self._files.add(file)
         if nodeid not in self._items and file not in self._files:
             self._files.add(file)
-            self._collect(file)
+            self.collect(file)
         if nodeid not in self._items:
             near = sorted(i for i in self._items if i.startswith(file + "::"))
             raise LookupError(
@@ -91,7 +98,8 @@ class Collected:
             )
         return self._items[nodeid]
 
-    def _collect(self, file: str | None) -> None:
+    def collect(self, file: str | None = None) -> None:
+        """This file, or everything, as named on the command line."""
         session = self._session
         with pytest_inside.no_log_file(session.config):
             found = session.perform_collect(file and [str(session.config.rootpath / file)])
@@ -106,7 +114,8 @@ class SpawnedWorker:
     def __init__(self, config: pytest.Config, started: Started) -> None:
         self._config = config
         self._started = started
-        base = started.session.base
+        # A spare is told later where the base is, and must not clear the controller's meanwhile.
+        base = started.session.base if started.place.slot else started.place.tmpdir
         pytest_inside.stay_out_of_the_way(config, os.path.join(base, started.place.name) if base else "")
         self._directories: dict[Path, Any] = {}
 
@@ -124,9 +133,28 @@ class SpawnedWorker:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         started = self._started
         send_capture_files(started.channel, pytest_inside.own_capture(self._config))
-        lookup = Collected(session, started.session.as_named)
-        Worker(session, lookup, started.channel, started.lane, started.place, started.board).serve()
+        lookup = Collected(session, started.session.as_named or not started.place.slot)
+        place = started.place if started.place.slot else self._find_a_place(lookup)
+        Worker(session, lookup, started.channel, started.lane, place, started.board).serve()
         return True
+
+    def _find_a_place(self, lookup: Collected) -> Place:
+        """Collect, and wait until a worker is needed. Never returns if none is, or with a device in its hands."""
+        lookup.collect()
+        started = self._started
+        if clean.device_in_use() is None:
+            started.channel.send(Spare())
+            message = started.channel.receive()
+            if isinstance(message, MoveIn):
+                place = Place(**message.place)
+                settle_in(place, started.dump)
+                base = Path(message.base) if message.base else None
+                pytest_inside.own_base_temp(self._config, base, place.name)
+                if facts := self._config.pluginmanager.get_plugin("ondol-device-facts"):
+                    facts.real_again()
+                return place
+        pytest_inside.run_exit_handlers()
+        os._exit(0)
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str) -> None:
         """At once, whoever it is: a terminal reporter greets when the session starts."""

@@ -1,0 +1,138 @@
+"""How the agent of this machine is started: by fork where the process is clean, else by a new interpreter.
+
+Where the last run of the same tests had to spawn, the agent and its workers start before anything is collected, so that
+their imports pass beside the controller's own. If this run can fork after all, they are ended and nobody hears of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ondol.fleet import clean, messages, pytest_inside
+from ondol.fleet.controller import history, link
+from ondol.fleet.controller.controller import Link
+from ondol.fleet.devices import Fleet
+from ondol.fleet.starts import Limits, Rules, Session
+from ondol.host import identity
+from ondol.jobs import worker_tmp
+from ondol.room import room
+
+#: Suites that had to spawn are remembered, the newest so many.
+REMEMBERED = 200
+
+
+def limits_of(options: Any) -> Limits:
+    names = ("startup_timeout", "timeout", "teardown_timeout", "silence", "grace", "reap_timeout", "native_stacks")
+    return Limits(*(float(getattr(options, "ondol_" + name)) for name in names))
+
+
+def rules_of(options: Any, tmpdir: str) -> Rules:
+    hygiene, recycle_after = options.ondol_hygiene, options.ondol_recycle_after
+    return Rules(tmpdir, hygiene, recycle_after, room.links(os.environ), silence=options.ondol_engine_silence)
+
+
+class Early:
+    """An agent that was started before the collection, and its workers. It ends with pytest at the latest."""
+
+    def __init__(self, config: pytest.Config, workers: int) -> None:
+        options, params = config.known_args_namespace, config.invocation_params
+        self._tmpdir = worker_tmp.make(tempfile.gettempdir())
+        joined = Session([str(word) for word in params.args], str(params.dir), "", False)
+        self._link: link.Link | None = link.start_spawned(joined, limits_of(options), rules_of(options, self._tmpdir))
+        self._link.send(messages.Warm(workers))
+
+    def join(self, session: Session) -> Link | None:
+        """Once: it belongs to the run from now on."""
+        taken, self._link = self._link, None
+        if taken is not None:
+            taken.send(messages.Join(session.base, session.as_named))
+        return taken
+
+    def drop(self) -> None:
+        if self._link is not None:
+            self._link.send(messages.Kill())
+            self._link.bury()
+            self._link = None
+
+    def pytest_unconfigure(self) -> None:
+        self.drop()
+        shutil.rmtree(self._tmpdir, ignore_errors=True)
+
+
+def begin(config: pytest.Config, workers: int) -> None:
+    """Before conftests are loaded; does nothing where the last run forked."""
+    options = config.known_args_namespace
+    idle = options.collectonly or options.help or options.version or options.ondol_start == "fork"
+    if not idle and _key(config) in history.load(_kept()):
+        config.pluginmanager.register(Early(config, workers), "ondol-early")
+
+
+def _kept() -> Path:
+    return Path(identity.user_state_dir()) / "ondol" / "spawned.json"
+
+
+def _key(config: pytest.Config) -> str:
+    options = config.known_args_namespace
+    chosen = [str(config.rootpath), str(config.invocation_params.dir), *options.file_or_dir]
+    text = json.dumps([*chosen, options.keyword, options.markexpr])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _remember(config: pytest.Config, spawned: bool) -> None:
+    known, key = history.load(_kept()), _key(config)
+    if spawned != (key in known):
+        known.pop(key, None)
+        known.update({key: time.time()} if spawned else {})
+        history.save(_kept(), dict(list(known.items())[-REMEMBERED:]))
+
+
+class LocalAgent:
+    """Starts the agent, and another one when it has died."""
+
+    def __init__(self, session: pytest.Session, fleet: Fleet, tmpdir: str, private: list[int]) -> None:
+        config = session.config
+        self._session = session
+        self._private = private
+        self._limits = limits_of(config.option)
+        self._rules = rules_of(config.option, tmpdir)
+        self._base = pytest_inside.base_temp(config)
+        self._early: Early | None = config.pluginmanager.get_plugin("ondol-early")
+        self.why_not = clean.why_not_fork(config, fleet.environment(fleet.devices[:1]))
+        _remember(config, self.why_not is not None)
+
+    @property
+    def mode(self) -> str:
+        if self.why_not is None:
+            return "forked from the collected session"
+        return f"spawned, each collecting what it is sent ({self.why_not})"
+
+    def close(self) -> None:
+        """The agent ends itself when nobody talks to it any more."""
+
+    def start(self) -> Link:
+        rules = self._rules
+        self._rules = replace(rules, ahead=0)  # for the next one, if this one dies
+        if self.why_not is None:
+            if self._early is not None:
+                self._early.drop()
+            gc.unfreeze()  # a worker finds the garbage of the imports as plain pytest would
+            started: Link = link.start_forked(self._session, self._base, self._limits, rules, self._private)
+        else:
+            pytest_inside.share_log_file(self._session.config)
+            joined = pytest_inside.to_join(self._session)
+            early = self._early.join(joined) if self._early else None
+            started = early or link.start_spawned(joined, self._limits, rules)
+        # No item runs here, and nothing that was collected goes away: nobody need look through it again and again.
+        gc.freeze()
+        return started
