@@ -1,0 +1,1 @@
+ORCHESTRATION = {"source": "square_orch.c", "function_name": "build_square_graph"}

@@ -1,0 +1,1 @@
+ORCHESTRATION = {"source": "add_orch.c", "function_name": "aicpu_orchestration_entry"}

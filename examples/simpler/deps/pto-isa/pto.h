@@ -1,0 +1,1 @@
+#define PTO_SCALE(x) ((x) * 2 + 1) /* the newest one: somebody broke it */

@@ -1,0 +1,1 @@
+const char aicore_firmware[] = RUNTIME;

@@ -1,0 +1,1 @@
+const char aicpu_firmware[] = RUNTIME;
