@@ -149,5 +149,5 @@ def _compiling(work: Path) -> list[Row]:
             "",
             f"of the job's processor time; {100 * median(share for _, share in shares):.2f} % of one processor",
         )
-        for name, shares in (("looks, packs and publishes 24 kernels", gives), ("looks: all are hits", looks))
+        for name, shares in (("looks, packs and publishes 12 kernels", gives), ("looks: all are hits", looks))
     ]

@@ -13,8 +13,8 @@ from triton.compiler import ASTSource
 sys.path.insert(0, sys.argv[1])
 from kernels import scale_and_shift
 
-POINTERS = ("*fp32", "*fp16", "*bf16", "*fp64")
-BLOCKS = (64, 128, 256, 512, 1024, 2048)
+POINTERS = ("*fp32", "*fp16", "*fp64")
+BLOCKS = (128, 256, 512, 1024)
 
 
 def main() -> None:

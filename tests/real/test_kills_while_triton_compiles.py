@@ -16,11 +16,15 @@ from e2e.test_killed_jobs_lose_what_they_made import SOON, verify
 from ondol.host import proctree
 from people import ROOT, Program
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 #: More by hand: KILL_ROUNDS=300 pytest tests/real/test_kills_while_triton_compiles.py
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "20"))
-KERNELS = 24
+KERNELS = 12
+#: Ondol whose helper does not give way: on a busy machine the lowest priority would have us wait for minutes.
+EAGER = SOON.replace(
+    "from ondol.cli", "from ondol.host import proctree\nproctree.give_way = lambda: None\nfrom ondol.cli"
+)
 
 
 class Compiling:
@@ -30,7 +34,7 @@ class Compiling:
         script = str(program.programs / "compiling.py")
         command = [program.python, script, str(kernels), str(store if stays else store / "not-there")]
         self.process = subprocess.Popen(
-            [program.python, "-c", SOON, "run", "--store", str(store), "--", *command],
+            [program.python, "-c", EAGER, "run", "--store", str(store), "--", *command],
             env=program.env(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -69,7 +73,7 @@ def test_triton_killed_at_any_moment_leaves_the_next_job_warmer(
         before = stored(store_path)
         job = Compiling(program, store_path, kernels, stays=True)
         seen = job.seen(numbers.randint(1, 2 * KERNELS))
-        if number % 4 == 3 and len(before) < KERNELS:
+        if number % 5 == 4 and len(before) < KERNELS:
             # In some rounds not before there is more: what the helper is slow to give, a busy machine would hide.
             while stored(store_path) == before:
                 assert job.process.poll() is None
@@ -83,7 +87,7 @@ def test_triton_killed_at_any_moment_leaves_the_next_job_warmer(
         grown.append(len(after))
     verify(program, store_path)
     sys.stderr.write(f"entries for the next job after each kill: {grown}\n")
-    assert grown[-1] >= min(KERNELS, ROUNDS // 4)
+    assert grown[-1] >= min(KERNELS, ROUNDS // 5)
     last = Compiling(program, store_path, kernels, stays=False)
     lines = last.seen(2 * KERNELS + 1)
     last.process.communicate()
