@@ -20,7 +20,7 @@ demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, wa
 
 test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
-	$(BIN)/python -m pytest
+	$(BIN)/python tests/side_by_side.py
 
 check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff check .

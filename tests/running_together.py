@@ -6,6 +6,7 @@ from __future__ import annotations
 #: over several files, is a group: its files follow each other in one process.
 _TOGETHER = {
     "tests/slurm/": "slurm",
+    "tests/seeds/test_tensorrt_llm.py": "slurm",
     "tests/faults/": "crash points",
     "tests/walls/test_container": "podman",
 }

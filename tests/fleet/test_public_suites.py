@@ -16,7 +16,7 @@ from bench.public_suite import Outcome, outcomes
 
 from people import ROOT
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
 WAYS = {"c1": ["--devices=cpu:1"], "c2": ["--devices=cpu:2"], "iso": ["--devices=cpu:2", "--isolate=item"]}
 
@@ -48,6 +48,7 @@ def case(request, tmp_path: Path):
         "PYTHONDONTWRITEBYTECODE": "1",
         "ONDOL_STORE": str(tmp_path / "store"),
         "TMPDIR": "/tmp",
+        "PYTEST_TIMEOUT": "400",  # anyio gives its tests 20 s, which a busy machine may need
     }
 
     def run(*words: str) -> Outcome:
@@ -60,7 +61,7 @@ def case(request, tmp_path: Path):
             env={**os.environ, **variables},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
         )
         assert junit.exists(), done.stdout + done.stderr
         return outcomes(junit)
