@@ -70,11 +70,19 @@ def batches(files: list[str], seconds: dict[str, float]) -> list[Batch]:
 
 def run(batch: Batch, place: Path, options: list[str], running: set[subprocess.Popen[bytes]]) -> Outcome:
     place.mkdir()
+    place.chmod(0o1777)  # for tests that become other users
+    # Runs of pytest that tests start clean up what earlier ones left, also under each other's hands.
+    environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(place)}
     report, printed = place / "junit.xml", place / "output"
     words = [sys.executable, "-m", "pytest", f"--basetemp={place / 't'}", f"--junitxml={report}", *options]
     with printed.open("wb") as output:
         process = subprocess.Popen(
-            [*words, *batch.files], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            [*words, *batch.files],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
         )
         running.add(process)
         clock = threading.Timer(LIMIT, os.kill, (process.pid, signal.SIGKILL))

@@ -142,7 +142,7 @@ def test_rerunfailures_repeats_inside_the_worker(suite, start) -> None:
     )
     result = suite.pytest(f"--ondol-start={start}", "--ondol-judge=off", devices="cpu:2")
     assert result.status == 0, result.output
-    assert "6 passed, 6 rerun" in result.summary
+    assert "6 passed, 6 rerun" in result.summary, result.output
 
 
 ORDERED = """
