@@ -143,14 +143,14 @@ def test_workflow_is_untidy() -> None:
             lint_shell(step.get("run", ""))
 
 
-def tests_of(name: str) -> dict[str, Any]:
+def step_of(name: str) -> dict[str, Any]:
     (step,) = [step for step in load(name)["jobs"]["op_test"]["steps"] if step.get("id") == "op_tests"]
     return dict(step)
 
 
 def test_workflow_changes_more_than_the_command() -> None:
     before, after = load("before.yml"), load("after.yml")
-    was, now = tests_of("before.yml")["run"], tests_of("after.yml")["run"]
+    was, now = step_of("before.yml")["run"], step_of("after.yml")["run"]
     assert now.split(" -- \\\n")[1].split() == was.split()
     for workflow in (before, after):
         for step in workflow["jobs"]["op_test"]["steps"]:
@@ -168,7 +168,7 @@ def test_workflow_leaves_a_room_or_loses_what_was_made(host: Host, end: str) -> 
     for cache in variables.values():
         Path(cache).mkdir()
         Path(cache).chmod(0o777)
-    ended = Runner(host).step(tests_of("after.yml")["run"], **variables, PYTEST_STATUS=str(ENDS[end]))
+    ended = Runner(host).step(step_of("after.yml")["run"], **variables, PYTEST_STATUS=str(ENDS[end]))
     assert ended.returncode == ENDS[end], ended
     assert not [left for cache in variables.values() for left in Path(cache).iterdir()]
     host.check(end)
@@ -176,5 +176,5 @@ def test_workflow_leaves_a_room_or_loses_what_was_made(host: Host, end: str) -> 
 
 def test_workflow_before_runs(host: Host) -> None:
     env = {"TRITON_CACHE_DIR": str(host.place / "ci-cache")}
-    assert Runner(host).step(tests_of("before.yml")["run"], **env).returncode == 0
+    assert Runner(host).step(step_of("before.yml")["run"], **env).returncode == 0
     assert (host.place / "ci-cache").is_dir()
