@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ondol.words import is_number
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -19,7 +21,7 @@ def free() -> int:
     here = next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), 0)
     group = "/sys/fs/cgroup" + _read("/proc/self/cgroup").partition("::")[2].strip()
     limit, used = _read(f"{group}/memory.max").strip(), _read(f"{group}/memory.current").strip()
-    return min(here, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else here
+    return min(here, int(limit) - int(used)) if is_number(limit) and is_number(used) else here
 
 
 def _read(path: str) -> str:
