@@ -34,7 +34,6 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
     breaking.one_failure_condemns_a_device: test_judging.test_one_deterministic_failure_burns_no_device,
     breaking.dirt_is_not_seen: test_judging.test_every_kind_of_dirt_is_named_against_the_item_that_made_it,
     breaking.sessions_close_while_they_wait: test_closed_while_waiting.test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready,
-    breaking.another_runtime_is_as_good: test_closed_while_waiting.test_a_worker_waits_for_its_runtime_although_another_ones_task_is_ready,
     breaking.everything_is_taken_for_json: test_what_prepare_returns.test_what_cannot_travel_is_an_error_that_names_the_task_and_the_type,
     breaking.sessions_of_workers_are_not_finished: test_kept_in_the_process.test_the_hook_of_a_worker_is_told_whether_its_items_failed,
     breaking.debuggers_are_let_in: partial(
