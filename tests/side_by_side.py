@@ -196,7 +196,7 @@ def finish(outcomes: list[Outcome], planned: int, began: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--lanes", type=int, default=(os.cpu_count() or 1) + 1, help="processes side by side")
+    parser.add_argument("--lanes", type=int, default=os.cpu_count() or 1, help="processes side by side")
     parser.add_argument("--remember", action="store_true", help=f"write {SECONDS.name}")
     mine, options = parser.parse_known_args()
     began = time.monotonic()
