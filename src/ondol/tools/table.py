@@ -429,17 +429,15 @@ def plan(
     if not row.sets or (row.setting and not wish.setting):
         return _without_variables(row, cache_dir, asked=asked)
     theirs = [name for name in row.yields_to if env.get(name)]
-    why = "" if asked or not theirs or not os.path.isabs(env[theirs[0]]) else why_common(env[theirs[0]])
-    if theirs and not asked and not why:
-        was = f"{theirs[0]}={env[theirs[0]]}"
-        return Plan(
-            False, {}, f"{row.name}: {was} is set and left as it is (to let Ondol manage it: --tools {row.name})"
-        )
-    if why:
-        was = f"{theirs[0]}={env[theirs[0]]}"
-        remarks = [f"{was} is replaced for this command: {why} (to keep it: --tools auto,-{row.name})"]
-    else:
-        remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
+    remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
+    if theirs and not asked:
+        place = env[theirs[0]]
+        why = why_common(place) if os.path.isabs(place) else ""
+        was = f"{theirs[0]}={place} is"
+        if not why:
+            keep = f"{was} set and left as it is (to let Ondol manage it: --tools {row.name})"
+            return Plan(False, {}, f"{row.name}: {keep}")
+        remarks = [f"{was} replaced for this command: {why} (to keep it: --tools auto,-{row.name})"]
     remarks += [f"{name}={env[name]} is kept" for name in row.keeps if env.get(name)]
     values = {
         **{name: value for name, value in _values(row, wish).items() if name in row.yields_to or not env.get(name)},

@@ -114,11 +114,9 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _save(path: Path, answers: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-        temporary.write_text(json.dumps({"format": FORMAT, "answers": answers}))
-        temporary.replace(path)
+        files.write_whole(str(path), json.dumps({"format": FORMAT, "answers": answers}).encode(), 0o600)
     except OSError:
         pass  # the next run asks again
 
