@@ -108,14 +108,19 @@ class Keeper:
 
     def take_back(self, every: bool = False) -> list[RunItem]:
         """What was handed ahead and it has not taken up; all of it when it is dead, or said that it begins nothing."""
-        untouched = self._empty_the_lane()
-        return [self.ahead.pop() for _ in range(len(self.ahead) if every else untouched)][::-1]
+        # It reads the lane while we do: what it took may stand between two that we took.
+        taken = self._empty_the_lane()
+        back = [message for message in self.ahead if every or message.item in taken]
+        self.ahead = deque(message for message in self.ahead if not (every or message.item in taken))
+        return back
 
-    def _empty_the_lane(self) -> int:
-        count = 0
-        while self._lane.take() is not None:
-            count += 1
-        return count
+    def _empty_the_lane(self) -> set[int]:
+        """The items that were still in it."""
+        taken = set()
+        while (message := self._lane.take()) is not None:
+            if isinstance(message, RunItem):
+                taken.add(message.item)
+        return taken
 
     def begins(self, message: RunItem, now: float) -> None:
         """Its time starts here and not while it waited for a device."""
