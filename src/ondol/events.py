@@ -37,6 +37,8 @@ class ToolReport(Record):
     #: Every pack that was filled: entry, owner, digest, signer, and whether it was used (None where nobody can tell).
     packs: tuple[dict[str, Any], ...] = ()
     seconds_saved: float = 0.0
+    #: What the new entries cost to make, as far as their files tell.
+    seconds_new: float = 0.0
 
     @property
     def busy(self) -> bool:

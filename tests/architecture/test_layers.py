@@ -55,6 +55,8 @@ PURE = [
     "fleet/messages.py",
     "fleet/outcome.py",
     "engines/compare.py",
+    "report/timeline.py",
+    "report/why_slow.py",
     "heal/holder.py",
     "heal/match.py",
     "heal/msgpack.py",

@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from ondol.cli import command_first, first_store, flags, run
+from ondol.cli import command_first, first_store, flags, report, run
 from ondol.errors import UsageError
 from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
@@ -58,6 +58,8 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = flags.parser("ondol test", _DESCRIPTION, _EXAMPLES, usage="ondol test [options] [pytest arguments]")
     for option in OPTIONS:
         parser.add_argument(f"--{option.name}", dest=destination(option), help=option.help, **option.kwargs)
+    for name, text in report.PAGES.items():
+        parser.add_argument(f"--{name}", f"--ondol-{name}", dest=name, metavar="FILE", help=text)
     flags.add_settings(parser, _SETTINGS)
     return parser.parse_known_args(_joined(words))
 
@@ -97,14 +99,18 @@ def main(arguments: list[str]) -> int:
     request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
     far = ours.ondol_engine != "local" or bool(ours.ondol_launch)
     settings = flags.settings(ours, told=far)
+    pages = partial(report.write_pages, journal, {name: getattr(ours, name) for name in report.PAGES})
     if far:
         # Rooms are per node, where the workers are; there is none here.
         told = ForNodes(node_settings.for_nodes(settings, os.environ))
-        return run_tests.run(request, {**os.environ, **told.environment()})
+        status = run_tests.run(request, {**os.environ, **told.environment()})
+        command_first.afterwards(pages)
+        return status
     first_store.offer(settings)
     with Bar(enabled=not settings.quiet) as bar:
         spans, python = InJournal(journal).spans, sys.executable
         job = Job(["pytest", *theirs], settings, os.environ, bar, program=python, cut_off=spans)
         status = run_command.run(job, partial(run_tests.run, request))
-    command_first.afterwards(lambda: run.tell_report(job.report, settings))
+    noted = partial(run_tests.note_room, journal, status, job.report)
+    command_first.afterwards(lambda: run.tell_report(job.report, settings), noted, pages)
     return status

@@ -197,8 +197,15 @@ class WorkerEnded(NamedTuple):
     blamed: int | None = None
 
 
-#: A worker has said hello.
-WorkerUp = NamedTuple("WorkerUp", [("slot", str), ("worker", str), ("pid", int)])
+class WorkerUp(NamedTuple):
+    """A worker has said hello, so many seconds after it was asked for."""
+
+    slot: str
+    worker: str
+    pid: int
+    took: float = 0.0
+
+
 #: The item begins.
 Started = NamedTuple("Started", [("slot", str), ("worker", str), ("item", int), ("attempt", int), ("warm", bool)])
 #: These were handed to the slot and will not be started.

@@ -31,6 +31,7 @@ class AttemptRecord:
     worker: str = ""
     warm: bool = False
     started: float = 0.0
+    ended: float = 0.0
     slot: str = ""
     seconds: float = 0.0
     outcome: str = ""
@@ -49,7 +50,7 @@ class AttemptRecord:
     def end(self, event: journal.End, at: float) -> None:
         self.outcome, self.cause, self.reason = event.outcome, event.cause, event.reason
         self.text, self.dump, self.output, self.dirt = event.text, event.dump, event.output, event.dirt
-        self.phases, self.phase = event.phases, event.phase
+        self.phases, self.phase, self.ended = event.phases, event.phase, at
         # What was cut off has no measured phases: then it is the time that passed.
         self.seconds = event.seconds or max(0.0, at - self.started)
 
@@ -118,6 +119,8 @@ class RunRecord:
     status: int | None = None
     first: float = 0.0
     last: float = 0.0
+    #: What is not about one attempt, with its time: workers, nodes, devices, preparations.
+    story: list[tuple[float, journal.Event]] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         found = {verdict.value: 0 for verdict in Verdict}
@@ -142,12 +145,14 @@ class RunRecord:
 
     def apply(self, event: journal.Event, at: float) -> None:  # noqa: C901 - one line per event
         """Take in one event, in the order in which they were written."""
-        if self.complete:
-            self._forget(RunRecord())  # another run, in the same file
-        self.first, self.last = self.first or at, at
+        if self.complete and not isinstance(event, messages.NodeRoom):
+            self._forget(RunRecord())  # another run, in the same file; a room is told of when it is closed
+        self.first, self.last = self.first or at, self.last if self.complete else at
+        if not isinstance(event, journal.Start | journal.End | journal.Verdict):
+            self.story.append((at, event))
         match event:
             case journal.Start():
-                attempt = AttemptRecord(event.attempt, event.device, event.worker, event.warm, at, event.slot)
+                attempt = AttemptRecord(event.attempt, event.device, event.worker, event.warm, at, slot=event.slot)
                 self.items[event.item].attempts.append(attempt)
                 self.running[event.slot] = event.item, attempt
             case journal.End():
@@ -165,7 +170,9 @@ class RunRecord:
                 self.collecting = ""
             case journal.Run():
                 slots = {slot: SlotRecord(device) for slot, device in event.slots.items()}
-                self._forget(RunRecord(run=event, slots=slots, fatal=self.fatal, first=self.first, last=at))
+                begun = RunRecord(run=event, slots=slots, fatal=self.fatal, story=self.story)
+                begun.first, begun.last = self.first, at
+                self._forget(begun)
             case journal.Planned():
                 self.items = [ItemRecord(nodeid) for nodeid in event.items]
                 self.planned = True

@@ -143,6 +143,7 @@ def _note(job: Job, tool: Row, used: Used, new: New, given: Outcome | None) -> t
         new_titles=tuple(item.title for item in new.found) + tuple(item.title for item in used.remade),
         refused=dict(Counter(refusal.kind for refusal in new.refused)),
         seconds_saved=sum(entry.seconds for entry in used.used),
+        seconds_new=sum(item.seconds for item in new.found),
         packs=tuple(packs),
     )
     if used.known and filled and not used.used and (new.found or used.remade):

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
+from ondol.events import JobReport
 from ondol.fleet.journal import CollectionFault, Journal, events
+from ondol.fleet.messages import NodeRoom
 from ondol.fleet.record import RunRecord, load
 from ondol.fleet.starts import UnderFront
 from ondol.host import bounded, fixed_place, itself, killing, proctree
@@ -80,6 +82,19 @@ def _note_fault(journal: Path, file: str, how: str) -> None:
     record = Journal(journal)
     record.write(CollectionFault(file, how))
     record.close()
+
+
+def note_room(journal: Path, status: int, report: JobReport) -> None:
+    """What the room of this machine has to say: known when the run is over. Every pack that was filled stands in the
+    job's own report (`ONDOL_JSON`): there may be thousands.
+    """
+    if not _size(journal):
+        return
+    told = {**report.as_dict(), "env": {}}
+    told["tools"] = {tool.name: tool._replace(packs=())._asdict() for tool in report.busy()}
+    book = Journal(journal)
+    book.write(NodeRoom("", status, told))
+    book.close()
 
 
 def _after_a_dead_controller(journal: Path, how: str) -> int:

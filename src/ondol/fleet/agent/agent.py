@@ -412,7 +412,8 @@ class Agent:
             keeper.state = "idle"
             keeper.deadline = None
         if isinstance(message, messages.Hello):
-            self.tell(messages.WorkerUp(berth.name, keeper.place.name, keeper.pid))
+            took = round(now - keeper.since, 4)
+            self.tell(messages.WorkerUp(berth.name, keeper.place.name, keeper.pid, took))
         if self.leaving or self.interrupting or berth.retiring:
             keeper.end("the run is over", now)
         self._pump(berth)

@@ -60,6 +60,8 @@ class Keeper:
         self.pidfd = os.pidfd_open(started.pid)
         self.capture: list[int] = []
         self.state = "starting"
+        #: When somebody began to wait for it.
+        self.since = now
         self.current: RunItem | None = None
         #: Handed ahead; whether it has begun the first one, it says when it ends the one before.
         self.ahead: deque[RunItem] = deque()
@@ -138,7 +140,7 @@ class Keeper:
         self.state, self.deadline = "waiting", None
 
     def move_in(self, place: Place, base: str, now: float) -> None:
-        self.place, self.state = place, "starting"
+        self.place, self.state, self.since = place, "starting", now
         self.deadline = now + self.limits.startup if self.limits.startup else None
         try:
             self.channel.send(MoveIn(asdict(place), base))

@@ -1,0 +1,81 @@
+"""`--perfetto FILE`: a run as a Chrome trace, for ui.perfetto.dev and chrome://tracing.
+
+A process is a node, a thread is a lane; inside a worker's life lie its attempts, inside an attempt its phases. Arrows
+join the attempts of one item.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ondol.fleet.record import RunRecord
+from ondol.report import timeline
+from ondol.report.timeline import Bar, Lane
+
+_HERE = "this machine"
+
+
+def render(record: RunRecord) -> str:
+    found = timeline.of(record)
+    nodes = {name: number for number, name in enumerate(dict.fromkeys(lane.node for lane in found.lanes) or [""], 1)}
+    events: list[dict[str, Any]] = []
+    for name, pid in nodes.items():
+        events.append(_named("process_name", pid, 0, f"node {name}" if name else _HERE))
+        events.append(_named("thread_name", pid, 0, "run"))
+    run = next(iter(nodes.values()))
+    events.append(_span("collecting", "run", 0.0, found.collected, run, 0))
+    for mark in found.marks:
+        told = {"name": f"{mark.kind} {mark.where}".strip(), "cat": "run", "ph": "i", "ts": _micro(mark.at), "s": "g"}
+        events.append({**told, "pid": run, "tid": 0, "args": {"why": mark.text}})
+    ends: dict[int, tuple[Bar, int, int]] = {}
+    for tid, lane in enumerate(found.lanes, 1):
+        pid = nodes[lane.node]
+        events.append(_named("thread_name", pid, tid, lane.slot))
+        events += _lane(record, lane, pid, tid)
+    for tid, lane in enumerate(found.lanes, 1):
+        for bar in lane.bars:
+            ends[id(bar.attempt)] = bar, nodes[lane.node], tid
+    for number, item in enumerate(record.items):
+        for first, second in zip(item.attempts, item.attempts[1:], strict=False):
+            events += _arrow(f"{number}.{first.number}", ends[id(first)], ends[id(second)])
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
+
+
+def _lane(record: RunRecord, lane: Lane, pid: int, tid: int) -> list[dict[str, Any]]:
+    events, before = [], 0.0
+    for life in lane.generations:
+        begin = max(before, life.asked)
+        events.append(_span("worker start", "worker", begin, life.up, pid, tid, worker=life.worker))
+        told = {"why": life.why, "items": life.ran, "abnormal": life.abnormal}
+        events.append(_span(life.worker, "worker", life.up, life.end, pid, tid, **told))
+        before = life.end
+    for item, begin, end in lane.prepared:
+        events.append(_span(f"prepare {record.items[item].nodeid}", "prepare", begin, end, pid, tid))
+    for bar in lane.bars:
+        attempt = bar.attempt
+        told = {"outcome": attempt.outcome, "attempt": attempt.number, "reason": attempt.reason, "warm": attempt.warm}
+        events.append(_span(record.items[bar.item].nodeid, "attempt", bar.begin, bar.end, pid, tid, **told))
+        events += [_span(phase.name, "phase", phase.begin, phase.end, pid, tid) for phase in bar.phases]
+    return events
+
+
+def _micro(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _span(name: str, kind: str, begin: float, end: float, pid: int, tid: int, **told: Any) -> dict[str, Any]:
+    # Both ends are rounded, never the length: what lies inside something must not stick out by a microsecond.
+    first, last = _micro(begin), _micro(end)
+    span = {"name": name, "cat": kind, "ph": "X", "ts": first, "dur": max(0, last - first), "pid": pid, "tid": tid}
+    return {**span, "args": told} if told else span
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _arrow(name: str, first: tuple[Bar, int, int], second: tuple[Bar, int, int]) -> list[dict[str, Any]]:
+    told = {"name": "again", "cat": "retry", "id": name}
+    start = {**told, "ph": "s", "ts": _micro(first[0].begin), "pid": first[1], "tid": first[2]}
+    return [start, {**told, "ph": "f", "bp": "e", "ts": _micro(second[0].begin), "pid": second[1], "tid": second[2]}]

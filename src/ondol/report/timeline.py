@@ -1,0 +1,201 @@
+"""A run as lanes of bars: one lane for each place where workers live, one bar for each attempt. Pure.
+
+Seconds count from the run's first event. Times are those at which the controller heard of something, so they are made
+to fit: in a lane nothing overlaps, an attempt lies inside its worker's life, a phase inside its attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ondol.fleet import journal, messages
+from ondol.fleet.model import node_of
+from ondol.fleet.record import AttemptRecord, RunRecord
+
+#: What a worker that nothing happened to says at its end.
+_ORDERLY_END = "the run is over"
+
+
+class Phase(NamedTuple):
+    name: str
+    begin: float
+    end: float
+
+
+class Bar(NamedTuple):
+    """One attempt."""
+
+    item: int
+    attempt: AttemptRecord
+    begin: float
+    end: float
+    phases: tuple[Phase, ...]
+
+
+class Generation(NamedTuple):
+    """One worker: asked for, up, gone."""
+
+    worker: str
+    asked: float
+    up: float
+    end: float
+    why: str = ""
+    abnormal: bool = False
+    ran: int = 0
+
+    @property
+    def recycled(self) -> bool:
+        """It was replaced although nothing had happened to it."""
+        return not self.abnormal and self.why not in {"", _ORDERLY_END}
+
+
+class Mark(NamedTuple):
+    """Something that happened to a device, to a node or to the run."""
+
+    at: float
+    kind: str
+    where: str
+    text: str
+
+
+@dataclass
+class Lane:
+    slot: str
+    device: str
+    node: str
+    bars: list[Bar] = field(default_factory=list)
+    generations: list[Generation] = field(default_factory=list)
+    #: (item, begin, end) of what it prepared for items that run elsewhere.
+    prepared: list[tuple[int, float, float]] = field(default_factory=list)
+
+
+@dataclass
+class Timeline:
+    seconds: float
+    #: When everything was collected; the end of a run that never came so far.
+    collected: float
+    lanes: list[Lane]
+    marks: list[Mark]
+
+    def bars(self) -> list[Bar]:
+        return [bar for lane in self.lanes for bar in lane.bars]
+
+
+def of(record: RunRecord) -> Timeline:
+    return _Builder(record).build()
+
+
+class _Builder:
+    def __init__(self, record: RunRecord) -> None:
+        self.record = record
+        self.end = max(0.0, record.last - record.first)
+        self.lanes: dict[str, Lane] = {}
+        self.marks: list[Mark] = []
+        self.collected = self.end
+        #: Slot → the worker that lives there, until its end is told.
+        self.alive: dict[str, Generation] = {}
+        self.preparing: dict[str, tuple[int, float]] = {}
+
+    def build(self) -> Timeline:
+        for slot, known in self.record.slots.items():
+            self.lane(slot, known.device)
+        for at, event in self.record.story:
+            self.hear(min(max(0.0, at - self.record.first), self.end), event)
+        for slot in list(self.alive):
+            self.bury(slot, self.end)
+        for item, found in enumerate(self.record.items):
+            for attempt in found.attempts:
+                self.place(item, attempt)
+        lanes = [lane for lane in self.lanes.values() if lane.bars or lane.generations or lane.prepared or lane.device]
+        for lane in lanes:
+            _fit(lane)
+        return Timeline(self.end, self.collected, sorted(lanes, key=lambda lane: lane.node), self.marks)
+
+    def lane(self, slot: str, device: str = "") -> Lane:
+        found = self.lanes.get(slot)
+        if found is None:
+            told = device or (slot.removeprefix("gang:") if slot.startswith("gang:") else "")
+            found = self.lanes[slot] = Lane(slot, told, node_of(slot))
+        return found
+
+    def hear(self, at: float, event: journal.Event) -> None:
+        match event:
+            case journal.Planned():
+                self.collected = at
+            case messages.WorkerUp():
+                self.bury(event.slot, at)
+                self.alive[event.slot] = Generation(event.worker, max(0.0, at - event.took), at, at)
+            case messages.WorkerEnded():
+                self.bury(event.slot, at, event)
+            case journal.Preparing():
+                self.prepare(at, event)
+            case _:
+                self.mark(at, event)
+
+    def bury(self, slot: str, at: float, event: messages.WorkerEnded | None = None) -> None:
+        born = self.alive.pop(slot, None)
+        if born is None:
+            return
+        told = (event.why, event.abnormal, event.ran) if event else ("", False, 0)
+        self.lane(slot).generations.append(Generation(born.worker, born.asked, born.up, at, *told))
+
+    def prepare(self, at: float, event: journal.Preparing) -> None:
+        if event.item is not None:
+            self.preparing[event.slot] = event.item, at
+        elif event.slot in self.preparing:
+            item, begin = self.preparing.pop(event.slot)
+            self.lane(event.slot).prepared.append((item, begin, at))
+
+    def mark(self, at: float, event: journal.Event) -> None:
+        match event:
+            case journal.Quarantine():
+                self.marks.append(Mark(at, "set aside", event.device, event.why))
+            case messages.NodeUp():
+                self.marks.append(Mark(at, "node up", event.node, f"after {event.waited:.1f} s of waiting"))
+            case messages.NodeLost() | messages.NodeOut() | messages.NodeNotice():
+                self.marks.append(Mark(at, "node lost", event.node, event.why))
+            case messages.StartFailed():
+                self.marks.append(Mark(at, "no worker", event.slot, event.why))
+            case messages.Healed():
+                self.marks.append(Mark(at, "cache healed", "", event.what))
+            case journal.AgentDied():
+                self.marks.append(Mark(at, "agent died", "", event.why))
+            case journal.Stopped():
+                self.marks.append(Mark(at, "stopped", "", event.reason))
+            case _:
+                pass  # said elsewhere, or not a moment
+
+    def place(self, item: int, attempt: AttemptRecord) -> None:
+        begin = attempt.started - self.record.first
+        end = attempt.ended - self.record.first if attempt.ended else self.end
+        self.lane(attempt.slot, attempt.device).bars.append(Bar(item, attempt, begin, max(begin, end), ()))
+
+
+def _fit(lane: Lane) -> None:
+    """Nothing overlaps: a batch of short items is heard of at one moment, and their phases say how long they took."""
+    lives = {life.worker: life for life in lane.generations}
+    lane.bars.sort(key=lambda bar: (bar.begin, bar.end))
+    before, fitted = 0.0, []
+    for bar in lane.bars:
+        life = lives.get(bar.attempt.worker)
+        lowest, highest = (max(before, life.up), life.end) if life else (before, bar.end)
+        end = max(lowest, min(bar.end, highest))
+        begin = max(lowest, min(bar.begin, end))
+        fitted.append(bar._replace(begin=begin, end=end, phases=_phases(bar.attempt, begin, end)))
+        before = end
+    lane.bars = fitted
+
+
+def _phases(attempt: AttemptRecord, begin: float, end: float) -> tuple[Phase, ...]:
+    """One after the other; the one that was cut off lasts until the end."""
+    found = []
+    for phase in attempt.phases:
+        if not phase.get("when"):
+            continue
+        until = min(end, begin + max(0.0, float(phase.get("duration") or 0.0)))
+        found.append(Phase(str(phase["when"]), begin, until))
+        begin = until
+    if attempt.phase:
+        found.append(Phase(attempt.phase, begin, end))
+    return tuple(found)
