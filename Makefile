@@ -16,7 +16,7 @@ help:            ## what can be made
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
 demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
-	@$(BIN)/python -m ondol.demo
+	@$(BIN)/python examples/demo
 
 test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py

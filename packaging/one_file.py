@@ -38,8 +38,6 @@ else:
 
     run()
 """
-#: Left out: what starts itself by `python -m` and needs an installed package.
-LEFT_OUT = ("__pycache__", "*.pyc", "demo")
 #: A file's time in a zip cannot be older.
 EPOCH = 315532800
 
@@ -48,7 +46,7 @@ def build(output: Path, *, with_libzstd: bool = True) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ondol-dist-") as name:
         stage = Path(name)
-        shutil.copytree(ROOT / "src" / "ondol", stage / "ondol", ignore=shutil.ignore_patterns(*LEFT_OUT))
+        shutil.copytree(ROOT / "src" / "ondol", stage / "ondol", ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
         add_tomli(stage)
         library = find_libzstd() if with_libzstd else None
         if library:

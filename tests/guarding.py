@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import wheelhouse
-from ondol.heal.holder import Holder
-from ondol.heal.lock import CacheLock
+from ondol.guard.holder import Holder
+from ondol.guard.lock import CacheLock
 from ondol.host import process
 from people import ROOT, Program
 

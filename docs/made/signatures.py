@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ondol.heal.signature import Signature, load
+from ondol.explain.signature import Signature, load
 
 _HEAD = """# Known faults
 
-Made from `heal/signatures/*.toml` by `python docs/made`; a test compares.
+Made from `explain/signatures/*.toml` by `python docs/made`; a test compares.
 
 `ondol explain` names them in logs ([how](../how-to/explain-a-failed-log.md)); `ondol explain --list` lists them. Only
 faults of kind `cache` are ever healed. A *warning* is survived by the tool that prints it, and never given as the cause

@@ -23,10 +23,11 @@ from cluster import Cluster, wait_for, why_not  # noqa: E402
 
 #: Two small kernels: enough to prove it.
 KERNELS = 2
+PROGRAM = HERE.parent / "demo" / "kernels.py"
 RANKS = 2
 #: The ranks of a job meet first, as MPI's do.
-STAGE = """: > "$MEET/$$"; until [ "$(ls "$MEET" | wc -l)" -ge 2 ]; do sleep 0.05; done
-echo "room $ONDOL_ROOM, Slurm: ${SLURM_JOB_ID:-unset}"; python -m ondol.demo.kernels 1"""
+STAGE = f""": > "$MEET/$$"; until [ "$(ls "$MEET" | wc -l)" -ge 2 ]; do sleep 0.05; done
+echo "room $ONDOL_ROOM, Slurm: ${{SLURM_JOB_ID:-unset}}"; python '{PROGRAM}' 1"""
 #: The site's own places, in the containers and outside.
 PLACES = re.compile(r"(?<!\w)/(?:home/svc_ci|scratch|scripts|root|store)\b")
 #: A clean-up has to meet a compilation half-way; it does at once, nearly always.
@@ -164,7 +165,7 @@ def torn_entry(story: showing.Story, site: Site) -> dict[str, object]:
 def read_only_mount(story: showing.Story, site: Site) -> dict[str, object]:
     """What the review advised: fill it once, outside, and mount it `:ro`."""
     site.empty(site.cache)
-    command = [sys.executable, "-m", "ondol.demo.kernels", "1"]
+    command = [sys.executable, str(PROGRAM), "1"]
     variables = {"TRITON_CACHE_DIR": str(site.cache), "TRITON_DEFAULT_FP_FUSION": "1"}
     filled = showing.Job("fill", command, env=variables).end()
     script = site.script("before.sbatch").replace("/root/.triton", "/root/.triton:ro")

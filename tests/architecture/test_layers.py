@@ -18,15 +18,15 @@ LAYERS: list[set[str]] = [
     {"errors", "exitcodes", "words", "light", "unguarded", "__version__"},
     {"events", "config"},
     {"host"},
-    {"store", "tools"},
-    {"room", "heal", "trust", "fleet"},
-    {"doctor", "report", "engines"},
+    {"store", "tools", "explain"},
+    {"room", "trust", "fleet"},
+    {"doctor", "guard", "report", "engines"},
     {"jobs", "testing"},
     {"pytest_runner"},
     {"cli", "pytest_plugin"},
-    {"demo", "__main__", "__init__"},
+    {"__main__", "__init__"},
 ]
-CACHE_WING = {"store", "tools", "room", "heal", "trust"}
+CACHE_WING = {"store", "tools", "room", "trust", "explain", "guard"}
 RUN_WING = {"fleet", "engines"}
 #: Modules that decide. They get facts, time and randomness as arguments and return a decision.
 PURE = [
@@ -57,15 +57,15 @@ PURE = [
     "engines/compare.py",
     "report/timeline.py",
     "report/why_slow.py",
-    "heal/holder.py",
-    "heal/match.py",
-    "heal/msgpack.py",
-    "heal/needle.py",
-    "heal/noise.py",
-    "doctor/explain.py",
-    "doctor/explain_text.py",
-    "doctor/pytest_log.py",
-    "doctor/junit_log.py",
+    "guard/holder.py",
+    "explain/match.py",
+    "guard/msgpack.py",
+    "explain/needle.py",
+    "explain/noise.py",
+    "explain/explainer.py",
+    "explain/text.py",
+    "explain/pytest_log.py",
+    "explain/junit_log.py",
 ]
 ACTING = {"os", "subprocess", "socket", "threading", "time", "random", "pathlib", "shutil", "tempfile", "signal"}
 
@@ -221,8 +221,8 @@ def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:
             continue
         others = {name for name in imports_of(path) if name.startswith("tools.") and name.split(".")[1] not in shared}
         assert not others, f"{path.name} imports {others}: shared code belongs in tools/api.py or tools/shapes.py"
-    for name, other in (("uv", "heal.pip"), ("pip", "heal.uv")):
-        assert not [one for one in imports_of(SRC / "heal" / f"{name}.py") if one.startswith(other)]
+    for name, other in (("uv", "guard.pip"), ("pip", "guard.uv")):
+        assert not [one for one in imports_of(SRC / "guard" / f"{name}.py") if one.startswith(other)]
 
 
 def test_only_who_opens_or_keeps_a_store_knows_what_it_is_made_of() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from making import elf, make_entry, trust_everybody
 from ondol.errors import PackError
-from ondol.heal.holder import Holder
+from ondol.guard.holder import Holder
 from ondol.host import orphans, process, zstd
 from ondol.room import fill, room, share
 from ondol.store import pack

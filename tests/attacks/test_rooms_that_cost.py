@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from making import key_of, write_triton_entry
-from ondol.doctor.junit_log import JUnitLog
 from ondol.errors import OndolError
-from ondol.heal.pip import Pip
+from ondol.explain.junit_log import JUnitLog
+from ondol.guard import healing
+from ondol.guard.pip import Pip
 from ondol.host import bounded, identity, process
-from ondol.jobs import healing
 from ondol.room import room as rooms
 from ondol.tools import registry
 from ondol.tools.api import MAX_METADATA_BYTES, CacheDir, Refused

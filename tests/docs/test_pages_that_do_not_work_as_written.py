@@ -56,7 +56,7 @@ def prepare(reader: Reader, page: Path) -> None:
     if page.name == "install.md":
         checkout(home / "ondol")
     for name in ("kernels.py", "benchmark.py"):
-        shutil.copy(ROOT / "src" / "ondol" / "demo" / "kernels.py", home / name)
+        shutil.copy(ROOT / "examples" / "demo" / "kernels.py", home / name)
     tests = home / "tests" / "ops"
     tests.mkdir(parents=True)
     (tests / "test_add.py").write_text("def test_add():\n    assert 1 + 1 == 2\n")

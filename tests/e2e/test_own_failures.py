@@ -69,10 +69,10 @@ def test_command_of_run_lost_to_a_bug_of_ours(
 @pytest.mark.parametrize(
     ("module", "target"),
     [
-        ("ondol.jobs.guard", "broken.CacheLock"),
-        ("ondol.jobs.guard", "broken.standard_input.look"),
-        ("ondol.jobs.guard", "broken.CacheLock.release"),
-        ("ondol.heal.match", "broken.judge"),
+        ("ondol.guard.guarded_command", "broken.CacheLock"),
+        ("ondol.guard.guarded_command", "broken.standard_input.look"),
+        ("ondol.guard.guarded_command", "broken.CacheLock.release"),
+        ("ondol.explain.match", "broken.judge"),
         ("ondol.cli.guard", "broken._conclude"),
     ],
 )

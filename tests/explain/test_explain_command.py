@@ -15,7 +15,7 @@ import pytest
 
 from explain import suite
 from ondol.cli import main
-from ondol.heal.signature import load
+from ondol.explain.signature import load
 
 TORN = "error: Failed to install: rich\n  cause: The wheel is invalid: Metadata field Name not found\n"
 ORDINARY = suite.ROOT / "tests" / "logs" / "ordinary"
@@ -232,7 +232,7 @@ def test_help_has_no_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_line_of_gigabytes_fills_the_memory() -> None:
-    from ondol.doctor import log_file
+    from ondol.explain import log_file
 
     class Endless(io.RawIOBase):
         left = 200

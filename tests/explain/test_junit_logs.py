@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explain import suite
-from ondol.doctor.explain import Explainer, Explanation
-from ondol.doctor.junit_log import JUnitLog
-from ondol.heal.signature import load
+from ondol.explain.explainer import Explainer, Explanation
+from ondol.explain.junit_log import JUnitLog
+from ondol.explain.signature import load
 
 FULL = "OSError: [Errno 28] No space left on device"
 
@@ -157,9 +157,9 @@ def test_bytes_of_any_kind_stop_the_reader(data: bytes) -> None:
 _BIG = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
-from ondol.doctor.explain import Explainer
-from ondol.doctor.junit_log import JUnitLog
-from ondol.heal.signature import load
+from ondol.explain.explainer import Explainer
+from ondol.explain.junit_log import JUnitLog
+from ondol.explain.signature import load
 
 def chunks():
     yield b"<testsuites>"

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explain import suite
-from ondol.doctor.explain import Explainer, Explanation
-from ondol.doctor.pytest_log import PytestLog
-from ondol.heal import match
-from ondol.heal.signature import load
+from ondol.explain import match
+from ondol.explain.explainer import Explainer, Explanation
+from ondol.explain.pytest_log import PytestLog
+from ondol.explain.signature import load
 
 OPTIONS = [
     (),
@@ -214,9 +214,9 @@ def test_a_long_line_stops_the_reader(start: str, filler: str) -> None:
 _BIG = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (100 << 20, 100 << 20))
-from ondol.doctor.explain import Explainer
-from ondol.doctor.pytest_log import PytestLog
-from ondol.heal.signature import load
+from ondol.explain.explainer import Explainer
+from ondol.explain.pytest_log import PytestLog
+from ondol.explain.signature import load
 
 def lines():
     for number in range(14000):

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guarding import a_lock, make_uv_cache
-from ondol.heal import aside, msgpack, record
-from ondol.heal.api import Bad, launched
-from ondol.heal.holder import Holder, command_line
-from ondol.heal.registry import HEALERS
-from ondol.heal.uv import Uv, _is_whole
+from ondol.guard import cache_directory, healing, msgpack, set_aside, wheel_record
+from ondol.guard.healer import Bad, launched
+from ondol.guard.healers import HEALERS
+from ondol.guard.holder import Holder, command_line
+from ondol.guard.uv import Uv, _is_whole
 from ondol.host import process
-from ondol.jobs import guard_cache, healing
 
 
 def quiet(_done: int, _total: int) -> None:
@@ -185,15 +184,15 @@ def test_whole_takes_all_though_something_finer_is_known(cache: Path) -> None:
 def test_what_was_set_aside_piles_up(cache: Path) -> None:
     base = cache.parent / f".cache.ondol-aside-{os.geteuid()}"
     now = 1_800_000_000.0
-    for number in range(aside.MOST + 5):
-        place = aside.Aside(str(cache), now + number)
+    for number in range(set_aside.MOST + 5):
+        place = set_aside.Aside(str(cache), now + number)
         (cache / "file").write_text("")
-        place.take(str(cache / "file"), aside.identity(str(cache / "file")))
+        place.take(str(cache / "file"), set_aside.identity_of(str(cache / "file")))
         place.clean()
-    assert len(list(base.iterdir())) == aside.MOST
-    place = aside.Aside(str(cache), now + aside.LONGEST + 1000)
+    assert len(list(base.iterdir())) == set_aside.MOST
+    place = set_aside.Aside(str(cache), now + set_aside.LONGEST + 1000)
     (cache / "file").write_text("")
-    place.take(str(cache / "file"), aside.identity(str(cache / "file")))
+    place.take(str(cache / "file"), set_aside.identity_of(str(cache / "file")))
     place.clean()
     assert [path.name for path in base.iterdir()] == [os.path.basename(place.folder)]
 
@@ -202,8 +201,8 @@ def test_link_planted_where_things_are_set_aside_is_followed(cache: Path, tmp_pa
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (cache.parent / f".cache.ondol-aside-{os.geteuid()}").symlink_to(elsewhere)
-    place = aside.Aside(str(cache), 0.0)
-    place.take(str(cache / ".lock"), aside.identity(str(cache / ".lock")))
+    place = set_aside.Aside(str(cache), 0.0)
+    place.take(str(cache / ".lock"), set_aside.identity_of(str(cache / ".lock")))
     assert list(elsewhere.iterdir()) == []
     assert place.folder.startswith(f"{cache}/.ondol-aside-")
 
@@ -228,7 +227,7 @@ def test_random_bytes_break_the_reader(data: bytes) -> None:
     except ValueError:
         pass
     try:
-        record.parse(data)
+        wheel_record.parse(data)
     except csv.Error:
         pass
 
@@ -271,10 +270,10 @@ def test_command_is_taken_for_another(argv: list[str], name: str, expected: list
 
 
 def test_cache_that_the_command_names_is_not_guarded(tmp_path: Path) -> None:
-    assert guard_cache.cache_of(["uv", "--cache-dir", "/a/b", "sync"], {}) == "/a/b"
-    assert guard_cache.cache_of(["pip", "install", "--cache-dir=/a/b", "x"], {}) == "/a/b"
-    assert guard_cache.cache_of([f"{tmp_path}/uv", "sync"], {"UV_CACHE_DIR": "/c"}) == "/c"
-    assert guard_cache.cache_of([f"{tmp_path}/pip"], {"PIP_CACHE_DIR": "/d"}) == "/d"
+    assert cache_directory.cache_of(["uv", "--cache-dir", "/a/b", "sync"], {}) == "/a/b"
+    assert cache_directory.cache_of(["pip", "install", "--cache-dir=/a/b", "x"], {}) == "/a/b"
+    assert cache_directory.cache_of([f"{tmp_path}/uv", "sync"], {"UV_CACHE_DIR": "/c"}) == "/c"
+    assert cache_directory.cache_of([f"{tmp_path}/pip"], {"PIP_CACHE_DIR": "/d"}) == "/d"
 
 
 def test_passwords_in_the_note_for_those_who_wait() -> None:

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ondol.host import lease, process
-from ondol.host.lease import PATIENCE, Lease
+from ondol.guard import lease
+from ondol.guard.lease import PATIENCE, Lease
+from ondol.host import process
 from people import ROOT
 
 
@@ -67,7 +68,7 @@ def test_holder_on_another_machine_is_taken_for_dead(base: str, elsewhere: None)
 
 
 def test_lease_of_a_process_that_died_is_waited_for(base: str) -> None:
-    script = f"from ondol.host.lease import Lease; import os; assert Lease({base!r}, b'').attempt(); os._exit(0)"
+    script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}, b'').attempt(); os._exit(0)"
     subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT / "src")}, check=True)
     waiter = Lease(base, b"")
     assert waiter.attempt()
@@ -76,7 +77,7 @@ def test_lease_of_a_process_that_died_is_waited_for(base: str) -> None:
 
 def test_zombie_is_taken_for_alive(base: str) -> None:
     """Killed, and its parent (a container without an init) has not noticed."""
-    script = f"from ondol.host.lease import Lease; import os; assert Lease({base!r}, b'').attempt(); os._exit(0)"
+    script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}, b'').attempt(); os._exit(0)"
     holder = subprocess.Popen([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT / "src")})
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
     waiter = Lease(base, b"")

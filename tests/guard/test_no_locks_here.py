@@ -13,10 +13,9 @@ import pytest
 
 from faults.test_strace import strace
 from guarding import Inside
-from ondol.heal import lock_parts
-from ondol.heal.lock_parts import FilePart
-from ondol.heal.place import Place, Unusable, candidates, identify, open_place
-from ondol.host import locks
+from ondol.guard import kernel_locks, lock_parts
+from ondol.guard.lock_parts import FilePart
+from ondol.guard.lock_place import Place, Unusable, candidates, identify, open_place
 from people import ROOT, Program, needs_root
 
 __all__ = ["strace"]
@@ -103,19 +102,19 @@ def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> Non
 def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead lock daemon holds whoever asks, in the kernel, for ever; on a network file system somebody else asks."""
     monkeypatch.setattr(lock_parts, "ANSWER", 0.3)
-    monkeypatch.setattr(locks, "WAYS", (("flock", lambda _fd, _shared: bool(time.sleep(3600))),))
+    monkeypatch.setattr(kernel_locks, "WAYS", (("flock", lambda _fd, _shared: bool(time.sleep(3600))),))
     part = FilePart(Place(str(tmp_path / "lock"), "here", True), distant=True)
-    with pytest.raises(locks.NoLocks, match=r"no answer within 0\.3 seconds"):
+    with pytest.raises(kernel_locks.NoLocks, match=r"no answer within 0\.3 seconds"):
         part.attempt(False)
     part.release()
 
 
-@pytest.mark.parametrize("number", range(len(locks.WAYS)))
+@pytest.mark.parametrize("number", range(len(kernel_locks.WAYS)))
 def test_lock_that_a_child_took_for_us_is_not_ours(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On network file systems a child asks, and ends: what it got must stay."""
-    monkeypatch.setattr(locks, "WAYS", locks.WAYS[number : number + 1])
+    monkeypatch.setattr(kernel_locks, "WAYS", kernel_locks.WAYS[number : number + 1])
     place = Place(str(tmp_path / "lock"), "here", True)
     one, other = FilePart(place, distant=True), FilePart(place, distant=True)
     assert one.attempt(False)

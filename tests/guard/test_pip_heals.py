@@ -12,7 +12,7 @@ import pytest
 
 import wheelhouse
 from guarding import PACKAGES, Done, build, clean_environ
-from ondol.heal.pip import Pip as Healer
+from ondol.guard.pip import Pip as Healer
 from people import Program
 
 pytestmark = pytest.mark.real

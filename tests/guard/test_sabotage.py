@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from guarding import a_lock, make_uv_cache
-from ondol.heal.api import Bad
-from ondol.heal.lock import CacheLock
-from ondol.heal.uv import Uv
-from ondol.host import files, lease, locks
-from ondol.jobs import healing
+from ondol.guard import healing, kernel_locks, lease
+from ondol.guard.healer import Bad
+from ondol.guard.lock import CacheLock
+from ondol.guard.uv import Uv
+from ondol.host import files
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 
@@ -61,7 +61,7 @@ def _leading(cache: Path) -> list[Path]:
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(locks, "by_flock", lambda _fd, _shared: True)
+    patch.setattr(kernel_locks, "by_flock", lambda _fd, _shared: True)
 
 
 def one_lock_for_all(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def blind(patch: pytest.MonkeyPatch) -> None:
 
 
 def names_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("ondol.heal.uv._Names.to", lambda _self, _archive: ())
+    patch.setattr("ondol.guard.uv._Names.to", lambda _self, _archive: ())
 
 
 CASES: dict[str, tuple[Sabotage, Callable[[Path], list[str]], str]] = {

@@ -11,8 +11,8 @@ import signal
 import sys
 import time
 
+from ondol.guard.lease import Lease
 from ondol.host import files, process
-from ondol.host.lease import Lease
 
 base, marker, rounds, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 chance = random.Random(seed)

@@ -22,7 +22,7 @@ def nightly(public: Path) -> Iterator[Path]:
     """A checkout whose tests compile kernels, one of which is wrong."""
     path = public / "nightly"
     path.mkdir()
-    shutil.copy(ROOT / "src" / "ondol" / "demo" / "kernels.py", path)
+    shutil.copy(ROOT / "examples" / "demo" / "kernels.py", path)
     (path / "test_ops.py").write_text(
         "import kernels\ndef test_compiles():\n    kernels.main(1)\ndef test_wrong_operator():\n    assert 1 == 2\n"
     )

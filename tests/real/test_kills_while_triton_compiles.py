@@ -66,7 +66,7 @@ def test_triton_killed_at_any_moment_leaves_the_next_job_warmer(
 ) -> None:
     kernels = public / "compiling"
     kernels.mkdir(exist_ok=True)
-    shutil.copy(ROOT / "src" / "ondol" / "demo" / "kernels.py", kernels)
+    shutil.copy(ROOT / "examples" / "demo" / "kernels.py", kernels)
     numbers = random.Random(12)
     grown = [len(stored(store_path))]
     for number in range(ROUNDS):

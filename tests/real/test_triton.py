@@ -48,7 +48,7 @@ class Triton:
 def triton(request: pytest.FixtureRequest, program: Program, public: Path) -> Triton:
     kernels = public / "checkout"
     kernels.mkdir(exist_ok=True)
-    shutil.copy(ROOT / "src" / "ondol" / "demo" / "kernels.py", kernels)
+    shutil.copy(ROOT / "examples" / "demo" / "kernels.py", kernels)
     extra = []
     if request.param == "3.6.0":
         old = public / "triton36"

@@ -209,7 +209,7 @@ def test_real_triton_in_a_container_is_cold(
 ) -> None:
     """Two containers as uid 1000 with this machine's whole tree as image: the second compiles nothing."""
     kernels = place / "kernels.py"
-    shutil.copy(ROOT / "src" / "ondol" / "demo" / "kernels.py", kernels)
+    shutil.copy(ROOT / "examples" / "demo" / "kernels.py", kernels)
     whole = Podman(place, Path("/:O"))
     said = []
     for _ in range(2):

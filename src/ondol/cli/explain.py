@@ -11,7 +11,7 @@ from ondol.errors import UsageError
 from ondol.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ondol.doctor.explain import Explanation
+    from ondol.explain.explainer import Explanation
 
 _DESCRIPTION = """Name the fault behind a failed log, once, however many tests it took down, and what to do about it.
 
@@ -33,13 +33,13 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.list:
         return _list(parsed)
-    from ondol.doctor import explain_text
+    from ondol.explain import text
 
     explanation = _read(_logs(parsed.logs))
     if parsed.as_json:
-        output.say_json(explain_text.as_json(explanation))
+        output.say_json(text.as_json(explanation))
     else:
-        output.say_lines(explain_text.text(explanation, every_name=parsed.all))
+        output.say_lines(text.text(explanation, every_name=parsed.all))
     return exitcodes.OK if explanation.faults else exitcodes.NOTHING_KNOWN
 
 
@@ -52,9 +52,9 @@ def _logs(given: list[str]) -> list[str]:
 
 
 def _read(logs: list[str]) -> Explanation:
-    from ondol.doctor.explain import Explainer
-    from ondol.doctor.log_file import open_log
-    from ondol.heal.signature import load
+    from ondol.explain.explainer import Explainer
+    from ondol.explain.log_file import open_log
+    from ondol.explain.signature import load
 
     explainer = Explainer(load())
     for path in logs:
@@ -65,7 +65,7 @@ def _read(logs: list[str]) -> Explanation:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    from ondol.heal.signature import load
+    from ondol.explain.signature import load
 
     fields = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
     if parsed.as_json:

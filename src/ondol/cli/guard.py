@@ -11,8 +11,8 @@ from contextlib import suppress
 from ondol import exitcodes, unguarded, words
 from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
+from ondol.guard.guarded_command import GuardReport
 from ondol.host import filesystem
-from ondol.jobs.guard import GuardReport
 from ondol.words import is_number
 
 _USAGE = "ondol guard [--cache DIR] [options] -- COMMAND …"
@@ -92,13 +92,13 @@ def _check_cache(cache: str, *, selftest: bool) -> None:
 
 
 def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
+    from ondol.guard import cache_directory, guarded_command
     from ondol.host import command as running
-    from ondol.jobs import guard, guard_cache
     from ondol.report.progress import Bar
 
     running.hold_standard_descriptors()
-    cache = parsed.cache or guard_cache.cache_of(command, os.environ)
-    request = guard.Request(
+    cache = parsed.cache or cache_directory.cache_of(command, os.environ)
+    request = guarded_command.Request(
         command,
         cache,
         parsed.wait,
@@ -109,7 +109,7 @@ def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
         make=not parsed.cache,
     )
     bar = Bar()
-    job = guard.Guard(request, os.environ, _tell, bar)
+    job = guarded_command.Guard(request, os.environ, _tell, bar)
 
     def run() -> int:
         status = job.run()
@@ -151,7 +151,7 @@ def _summary(report: GuardReport) -> str:
 
 
 def _selftest(parsed: argparse.Namespace) -> int:
-    from ondol.jobs import lock_selftest
+    from ondol.guard import lock_selftest
 
     if not parsed.cache:
         raise UsageError("which cache?", hint="ondol guard --cache DIR --selftest")

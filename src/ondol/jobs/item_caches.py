@@ -8,10 +8,10 @@ from typing import Any
 
 from ondol import words
 from ondol.errors import OndolError
-from ondol.heal import match
-from ondol.heal.registry import HEALERS
+from ondol.explain import match
+from ondol.guard import healing
+from ondol.guard.healers import HEALERS
 from ondol.host import bounded
-from ondol.jobs import healing
 
 #: What a failure shows with these kinds of signatures is the cache's or its place's doing, never the item's.
 _CACHES_DOING = {"cache", "place"}

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 
 from ondol import exitcodes, words
-from ondol.heal import match, signature
-from ondol.heal.lock import CacheLock
-from ondol.heal.registry import HEALERS
+from ondol.explain import match, signature
+from ondol.guard import captured_command, healing
+from ondol.guard.healers import HEALERS
+from ondol.guard.lock import CacheLock
 from ondol.host import command, files, standard_input
-from ondol.jobs import healing, watched
 from ondol.jobs.job import Job
 
 
@@ -23,7 +23,7 @@ def run(job: Job, on_end: Callable[[command.Ended], None]) -> None:
     signature.load()  # before the command, which may replace the very venv that we live in
     for left in range(job.settings.retries, -1, -1):
         before = standard_input.look()
-        tail = watched.run(job.argv, job.env, on_end, job.report.warn, through=job.through)
+        tail = captured_command.run(job.argv, job.env, on_end, job.report.warn, through=job.through)
         if not left or not _mended(job, tail):
             return
         if not standard_input.rewind(before):
@@ -63,7 +63,7 @@ def _mend_room(job: Job, family: str) -> None:
 
 def _mend_shared(job: Job, family: str) -> bool:
     """A cache with its own protocol, which others use too: under its lock, as `ondol guard` does."""
-    holder = partial(watched.holder, job.argv, job.env)
+    holder = partial(captured_command.holder, job.argv, job.env)
     lock = CacheLock(HEALERS[family].usual_place(job.env), holder, job.report.warn, job.env)
     lock.acquire()
     try:

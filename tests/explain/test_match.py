@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ondol.heal import match, noise
-from ondol.heal.match import Match, find, first_cause, judge, scan
-from ondol.heal.signature import load
+from ondol.explain import match, noise
+from ondol.explain.match import Match, find, first_cause, judge, scan
+from ondol.explain.signature import load
 from people import ROOT
 
 ORDINARY = sorted((ROOT / "tests" / "logs" / "ordinary").glob("*.log"))
@@ -181,8 +181,8 @@ def test_count_and_first_place_are_wrong() -> None:
 #: What makes a careless pattern explode: its own beginnings, again and again, and never the end.
 _ADVERSARY = """
 import sys
-from ondol.heal.match import Scanner, MAX_LINE
-from ondol.heal.signature import load
+from ondol.explain.match import Scanner, MAX_LINE
+from ondol.explain.signature import load
 signatures = load()
 scanner = Scanner(signatures)
 lines = 0

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ondol.heal import noise
-from ondol.heal.signature import Signature, load
+from ondol.explain import noise
+from ondol.explain.signature import Signature, load
 from ondol.light import Record
 
 #: A block is about this many characters.

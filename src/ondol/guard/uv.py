@@ -17,8 +17,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ondol.heal import msgpack, record
-from ondol.heal.api import Bad, Progress, launched
+from ondol.guard import msgpack, wheel_record
+from ondol.guard.healer import Bad, Progress, launched
 from ondol.host import files, identity
 
 _BUCKETS = re.compile(
@@ -90,7 +90,7 @@ def _fault_in_archive(path: str, *, wanted: bool) -> str:
         # No wheel, as far as anybody knows: the environment of a `uvx`, in which a program may be running; something
         # that is still being made; a thing of a version to come.
         return ""
-    return record.fault_in_folder(path)
+    return wheel_record.fault_in_folder(path)
 
 
 def _package(archive: str, leading: tuple[str, ...]) -> str:
@@ -116,7 +116,7 @@ class _Names:
             if os.path.islink(path):
                 self._link(path)
             elif path.endswith(".whl") and os.path.isfile(path):
-                if (why := record.fault_in_zip(path)) and os.path.lexists(path):
+                if (why := wheel_record.fault_in_zip(path)) and os.path.lexists(path):
                     yield Bad(path, why)
             elif path.endswith(_TORN):
                 try:

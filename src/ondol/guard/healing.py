@@ -1,6 +1,6 @@
 """Healing a cache: find what is bad by the cache's own evidence, set exactly that aside, say what was done.
 
-Called after a command failed with a fault that `heal.match.judge` blames on the cache, by `ondol guard` and whatever
+Called after a command failed with a fault that `explain.match.judge` blames on the cache, by `ondol guard` and whatever
 else runs commands on caches. Looking takes long and disturbs nobody, so it is done first; then the bad entries are
 renamed, a few milliseconds, while the tool's own processes are kept out.
 """
@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from ondol.errors import OndolError
-from ondol.heal import aside
-from ondol.heal.api import Bad, Healer
-from ondol.heal.registry import HEALERS
-from ondol.host import bounded, files, filesystem, identity, locks
+from ondol.guard import kernel_locks
+from ondol.guard.healer import Bad, Healer
+from ondol.guard.healers import HEALERS
+from ondol.guard.set_aside import Aside, Identity, everything, identity_of
+from ondol.host import bounded, files, filesystem, identity
 from ondol.light import Any, Protocol, Record
 
 #: How long to wait for the tool's own processes that run outside of any guard.
@@ -107,7 +108,7 @@ def family_of(cache: str) -> str:
 
 
 #: What is bad, and what its paths were when that was found out.
-_Found = list[tuple[Bad, dict[str, aside.Identity | None]]]
+_Found = list[tuple[Bad, dict[str, Identity | None]]]
 
 
 def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
@@ -123,19 +124,19 @@ def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
 
 def _everything(cache: str, healer: Healer | None) -> _Found:
     try:
-        paths = aside.everything(cache, healer.not_entries if healer else ())
+        paths = everything(cache, healer.not_entries if healer else ())
     except OSError:
         return []
     return [_with_identity(Bad(path, "the whole cache is set aside, as --heal whole allows")) for path in paths]
 
 
-def _with_identity(bad: Bad) -> tuple[Bad, dict[str, aside.Identity | None]]:
-    return bad, {path: aside.identity(path) for path in (bad.path, *bad.pointers)}
+def _with_identity(bad: Bad) -> tuple[Bad, dict[str, Identity | None]]:
+    return bad, {path: identity_of(path) for path in (bad.path, *bad.pointers)}
 
 
 def _set_aside(found: _Found, healer: Healer | None, report: Report) -> tuple[tuple[Taken, ...], str]:
     try:
-        place = aside.Aside(report.cache, time.time())
+        place = Aside(report.cache, time.time())
     except OSError as error:
         return tuple(Taken(bad.path, bad.why, trouble=error.strerror or str(error)) for bad, _ in found), ""
     try:
@@ -149,7 +150,7 @@ def _set_aside(found: _Found, healer: Healer | None, report: Report) -> tuple[tu
         place.close()
 
 
-def _take(place: aside.Aside, bad: Bad, known: dict[str, aside.Identity | None], cache: str, *, alone: bool) -> Taken:
+def _take(place: Aside, bad: Bad, known: dict[str, Identity | None], cache: str, *, alone: bool) -> Taken:
     name = os.path.relpath(bad.path, cache)
     # Somebody may be reading it who was led there before. Without the names nobody else will be; that is enough.
     paths = [*bad.pointers, bad.path] if alone or not bad.pointers else list(bad.pointers)
@@ -182,11 +183,11 @@ def _tool_kept_out(healer: Healer | None, cache: str) -> Iterator[bool]:
 def _wait_for(fd: int) -> bool:
     deadline = time.monotonic() + TOOL_WAIT
     try:
-        while not locks.by_flock(fd, False):
+        while not kernel_locks.by_flock(fd, False):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE)
-    except locks.NoLocks:
+    except kernel_locks.NoLocks:
         return True  # then the tool has none either
     return True
 

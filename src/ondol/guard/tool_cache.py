@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ondol.errors import EntryRefused
-from ondol.heal.api import Bad, Progress
+from ondol.guard.healer import Bad, Progress
 from ondol.host import identity
 from ondol.tools import registry, table
 from ondol.tools.api import CacheDir, Found, Refused, Tool
@@ -19,7 +19,7 @@ from ondol.tools.table import Row
 
 
 class ToolCache:
-    """See `ondol.heal.api.Healer`."""
+    """See `ondol.guard.healer.Healer`."""
 
     own_lock = ""
     not_entries: tuple[str, ...] = ()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ondol.doctor.log_part import Log
-from ondol.heal.match import Hit, Scanner, first_cause
-from ondol.heal.signature import Signature
+from ondol.explain.log_part import Log
+from ondol.explain.match import Hit, Scanner, first_cause
+from ondol.explain.signature import Signature
 from ondol.light import Record
 
 #: Of one test; more of them cannot change which was first.

@@ -11,11 +11,11 @@ from functools import partial
 
 from ondol import exitcodes
 from ondol.errors import in_ourselves
-from ondol.heal import match, place, signature
-from ondol.heal.holder import Holder
-from ondol.heal.lock import CacheLock
+from ondol.explain import match, signature
+from ondol.guard import captured_command, healing, lock_place
+from ondol.guard.holder import Holder
+from ondol.guard.lock import CacheLock
 from ondol.host import command, identity, standard_input
-from ondol.jobs import healing, watched
 from ondol.light import Any, Record
 
 #: A wait that nobody notices is not worth a word.
@@ -144,7 +144,7 @@ class Guard:
             command.run(self._request.argv, self._env, on_end)
             tail = b""
         else:
-            tail = watched.run(self._request.argv, self._env, on_end, lambda text: self._tell(f"warning: {text}"))
+            tail = captured_command.run(self._request.argv, self._env, on_end, self._warn)
         self.report.attempts.append(Attempt(self.report.status))
         return tail
 
@@ -172,10 +172,10 @@ class Guard:
         if any(word.startswith("--cache-dir") for word in self._request.argv):
             self._tell("uv cannot lock its cache, and --cache-dir keeps it there: leave that out, or name a local disk")
             return False
-        self.report.relocated = place.private_directory("uv-cache")
+        self.report.relocated = lock_place.private_directory("uv-cache")
         self._env["UV_CACHE_DIR"] = self.report.relocated
         where = f"UV_CACHE_DIR={self.report.relocated} for this command"
-        self._tell(f"warning: uv cannot lock {self._lock.cache}, its file system has no locks: {where}")
+        self._warn(f"uv cannot lock {self._lock.cache}, its file system has no locks: {where}")
         return True
 
     def _beside_others(self) -> bool:
@@ -207,8 +207,11 @@ class Guard:
         try:
             return step()
         except Exception as error:
-            self._tell(f"warning: {otherwise}: {in_ourselves(error)}")
+            self._warn(f"{otherwise}: {in_ourselves(error)}")
             return None
+
+    def _warn(self, text: str) -> None:
+        self._tell(f"warning: {text}")
 
     def _tell(self, text: str) -> None:
         if text.startswith("warning: "):
@@ -216,4 +219,4 @@ class Guard:
         self._say(text)
 
     def _myself(self) -> Holder:
-        return watched.holder(self._request.argv, self._env)
+        return captured_command.holder(self._request.argv, self._env)

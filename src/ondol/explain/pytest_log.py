@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ondol.doctor.log_part import FailedTest, Part
-from ondol.heal import noise
-from ondol.heal.match import blocks
+from ondol.explain import noise
+from ondol.explain.log_part import FailedTest, Part
+from ondol.explain.match import blocks
 
 _RULE = re.compile(r"=+ (.+?) =+\s*$")
 _SECTIONS = ("FAILURES", "ERRORS")

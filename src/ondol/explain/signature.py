@@ -30,7 +30,7 @@ import sys
 from functools import lru_cache
 
 from ondol.errors import OndolError
-from ondol.heal.needle import needle
+from ondol.explain.needle import needle
 from ondol.light import Any, Record
 
 KINDS = ("cache", "place", "network", "request", "killed", "bug")
@@ -72,7 +72,7 @@ def load() -> tuple[Signature, ...]:
     """All signatures that come with Ondol, by the survey's number, later ones last."""
     from importlib.resources import files
 
-    folder = files("ondol.heal").joinpath("signatures")
+    folder = files("ondol.explain").joinpath("signatures")
     found = [
         parse(entry.name, entry.read_text(encoding="utf-8"))
         for entry in folder.iterdir()

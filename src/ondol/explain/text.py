@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from ondol import words
-from ondol.doctor.explain import Explanation, Fault
-from ondol.heal import noise
+from ondol.explain import noise
+from ondol.explain.explainer import Explanation, Fault
 from ondol.light import Any
 
 _WIDTH = 110

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ondol.heal.api import Healer
-from ondol.heal.pip import Pip
-from ondol.heal.tool_cache import ToolCache
-from ondol.heal.uv import Uv
+from ondol.guard.healer import Healer
+from ondol.guard.pip import Pip
+from ondol.guard.tool_cache import ToolCache
+from ondol.guard.uv import Uv
 from ondol.tools import table
 
 #: The tools whose files we can tell whole from torn; the others have a protocol of their own.

@@ -17,8 +17,8 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 
-from ondol.heal import msgpack, record
-from ondol.heal.api import Bad, Progress, launched
+from ondol.guard import msgpack, wheel_record
+from ondol.guard.healer import Bad, Progress, launched
 from ondol.host import files, identity
 from ondol.light import Any
 from ondol.words import is_number
@@ -72,7 +72,7 @@ def _files(folder: str) -> Iterator[str]:
 
 
 def _wheel(path: str) -> Bad | None:
-    why = record.fault_in_zip(path)
+    why = wheel_record.fault_in_zip(path)
     return Bad(path, why) if why else None
 
 
@@ -132,10 +132,10 @@ def _fault_in_zip(body: Any) -> str:
     """Its own checksums, and if it is a wheel, RECORD."""
     try:
         with zipfile.ZipFile(body) as archive:
-            source = record.Zip(archive)
+            source = wheel_record.Zip(archive)
             if any(name.endswith(".dist-info") for name in source.top()):
-                return record.fault(source)
+                return wheel_record.fault(source)
             torn = archive.testzip()
             return f"{torn} in it is not what its checksum says" if torn else ""
-    except record.ZIP_ERRORS as error:
+    except wheel_record.ZIP_ERRORS as error:
         return f"it is not a whole zip file: {error}"

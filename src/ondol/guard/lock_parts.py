@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable
 
 from ondol.errors import OndolError
-from ondol.heal.place import Place, open_place
-from ondol.host import bounded, files, locks
-from ondol.host.lease import Lease
+from ondol.guard import kernel_locks
+from ondol.guard.lease import Lease
+from ondol.guard.lock_place import Place, open_place
+from ondol.host import bounded, files
 from ondol.light import Protocol
 
 #: A lock service that is away lets a process hang in the kernel; a network lock that takes longer is no lock.
@@ -41,14 +42,14 @@ class DirectoryPart:
         try:
             if self._fd < 0:
                 self._fd = os.open(self.where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            got = locks.by_flock(self._fd, shared)
+            got = kernel_locks.by_flock(self._fd, shared)
             if got and not _same(self._fd, self.where):
                 # `uv cache clean` removes the directory: what we have locked is nobody's cache any more.
                 self.release()
                 os.makedirs(self.where, exist_ok=True)
                 return False
         except OSError as error:
-            raise locks.NoLocks(error.strerror or str(error))
+            raise kernel_locks.NoLocks(error.strerror or str(error))
         return got
 
     def release(self) -> None:
@@ -67,7 +68,7 @@ class FilePart:
         self.kind = ""
         self._place = place
         self._distant = distant
-        self._ways = list(locks.WAYS)
+        self._ways = list(kernel_locks.WAYS)
         self._fd = -1
 
     def attempt(self, shared: bool) -> bool:
@@ -85,21 +86,21 @@ class FilePart:
             self.kind, way = self._ways[0]
             try:
                 return self._try(way, shared)
-            except locks.NoLocks as reason:
+            except kernel_locks.NoLocks as reason:
                 reasons.append(f"{self.kind}: {reason}")
                 del self._ways[0]
-        raise locks.NoLocks("; ".join(reasons))
+        raise kernel_locks.NoLocks("; ".join(reasons))
 
-    def _try(self, way: locks.Way, shared: bool) -> bool:
+    def _try(self, way: kernel_locks.Way, shared: bool) -> bool:
         if not self._distant:
             return way(self._fd, shared)
         # In a child: the lock belongs to the open file, which we share, and a child that hangs can be left behind.
         try:
             answer = bounded.call(lambda _: _answer(way, self._fd, shared), ANSWER)
         except OndolError as error:
-            raise locks.NoLocks(error.line())
+            raise kernel_locks.NoLocks(error.line())
         if isinstance(answer, str):
-            raise locks.NoLocks(answer)
+            raise kernel_locks.NoLocks(answer)
         return bool(answer)
 
     def release(self) -> None:
@@ -110,10 +111,10 @@ class FilePart:
         return b""
 
 
-def _answer(way: locks.Way, fd: int, shared: bool) -> bool | str:
+def _answer(way: kernel_locks.Way, fd: int, shared: bool) -> bool | str:
     try:
         return way(fd, shared)
-    except locks.NoLocks as reason:
+    except kernel_locks.NoLocks as reason:
         return str(reason)
 
 
@@ -132,7 +133,7 @@ class LeasePart:
         try:
             self._held = self._held or self._lease.attempt()
         except OSError as error:
-            raise locks.NoLocks(error.strerror or str(error))
+            raise kernel_locks.NoLocks(error.strerror or str(error))
         return self._held
 
     def release(self) -> None:

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from ondol.doctor.junit_log import JUnitLog
-from ondol.doctor.log_part import Log
-from ondol.doctor.pytest_log import PytestLog
 from ondol.errors import UsageError
+from ondol.explain.junit_log import JUnitLog
+from ondol.explain.log_part import Log
+from ondol.explain.pytest_log import PytestLog
 from ondol.light import Any
 
 _CHUNK = 1 << 16

@@ -26,7 +26,7 @@ INSIDE = ".ondol-aside-"
 Identity = tuple[int, int, int]
 
 
-def identity(path: str) -> Identity | None:
+def identity_of(path: str) -> Identity | None:
     try:
         return _identity(os.lstat(path))
     except OSError:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ondol import words
-from ondol.heal.holder import Holder
-from ondol.heal.lock_parts import DirectoryPart, FilePart, LeasePart, Part
-from ondol.heal.place import Identity, Place, Unusable, candidates, identify, open_place
-from ondol.host import files, filesystem, locks, process
+from ondol.guard import kernel_locks
+from ondol.guard.holder import Holder
+from ondol.guard.lock_parts import DirectoryPart, FilePart, LeasePart, Part
+from ondol.guard.lock_place import Identity, Place, Unusable, candidates, identify, open_place
+from ondol.host import files, filesystem, process
 from ondol.words import is_number
 
 #: Set for the command: which directory its guard has locked, and which process that is.
@@ -168,7 +169,7 @@ class CacheLock:
                 self._speak(elapsed, part)
                 time.sleep(min(pause, self._wait - elapsed))
                 pause = min(pause * 1.5, _LONGEST_PAUSE)
-        except locks.NoLocks as reason:
+        except kernel_locks.NoLocks as reason:
             part.release()
             self.passed.append(f"{part.kind} on {part.where}: {reason}")
             return False

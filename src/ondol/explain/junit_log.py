@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
-from ondol.doctor.log_part import FailedTest, Part
-from ondol.heal import noise
+from ondol.explain import noise
+from ondol.explain.log_part import FailedTest, Part
 
 _FAILED = ("failure", "error")
 _TEXTS = (*_FAILED, "system-out", "system-err")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ondol.heal.holder import Holder, command_line
+from ondol.guard.holder import Holder, command_line
 from ondol.host import command, identity, process
 from ondol.host.relay import Relay
 from ondol.trust import ci

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ondol.heal import signature
-from ondol.heal.match import find, first_cause, scan
-from ondol.heal.signature import Signature, SignatureBroken
+from ondol.explain import signature
+from ondol.explain.match import find, first_cause, scan
+from ondol.explain.signature import Signature, SignatureBroken
 from people import ROOT
 
 SIGNATURES = signature.load()
-FOLDER = ROOT / "src" / "ondol" / "heal" / "signatures"
+FOLDER = ROOT / "src" / "ondol" / "explain" / "signatures"
 by_id = pytest.mark.parametrize("known", SIGNATURES, ids=lambda known: known.id)
 
 
@@ -135,7 +135,7 @@ def test_signatures_are_lost_in_a_zipped_program(tmp_path: Path) -> None:
         for path in (ROOT / "src").rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 made.write(path, path.relative_to(ROOT / "src"))
-    program = "from ondol.heal import signature as s; print(len(s.load()), s.__file__)"
+    program = "from ondol.explain import signature as s; print(len(s.load()), s.__file__)"
     done = subprocess.run(
         [sys.executable, "-S", "-c", program],
         env={"PYTHONPATH": str(archive)},

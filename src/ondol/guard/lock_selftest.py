@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from ondol.errors import UsageError
-from ondol.heal.holder import Holder
-from ondol.heal.lock import CacheLock
+from ondol.guard.holder import Holder
+from ondol.guard.lock import CacheLock
 from ondol.host import bounded, files, identity, process
 from ondol.light import Record
 

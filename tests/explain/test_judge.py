@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ondol.heal.match import judge
+from ondol.explain.match import judge
 
 TORN = "error: Failed to install: rich-15.0.0-py3-none-any.whl (rich==15.0.0)\n  cause: The wheel is invalid: Metadata field Name not found\n"
 FULL = "OSError: [Errno 28] No space left on device\n"

@@ -1,1 +1,0 @@
-"""`make demo`: the main job, three times, with real Triton and without a GPU."""
