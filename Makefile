@@ -10,7 +10,7 @@ BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-djang
           .build/plugin-retry .build/plugin-allure .build/plugin-annotate .build/plugin-benchmark .build/plugin-dependency
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench dist clean
+.PHONY: help demo test check unit bench docs dist clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -32,6 +32,10 @@ unit: $(VENV)/.dev    ## the fast tests only
 
 bench: $(VENV)/.dev   ## measure the speed claims of docs/benchmarks.md, side by side with their peers
 	$(BIN)/python -m bench
+
+docs: $(VENV)/.dev    ## the documentation as a site, in .build/site/html
+	$(BIN)/python docs/made
+	$(BIN)/python docs/web
 
 dist: | $(VENV)/bin/python   ## Ondol as one file, dist/ondol.pyz, for machines without pip or network
 	$(BIN)/python packaging/one_file.py

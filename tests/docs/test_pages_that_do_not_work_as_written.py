@@ -13,7 +13,8 @@ from docs.pages import NAME, USER, Block, Reader, blocks, checkout
 from people import ROOT, Program, needs_root
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
+PAGES = [ROOT / "README.md", DOCS / "tutorial.md", DOCS / "troubleshooting.md", *sorted((DOCS / "how-to").glob("*.md"))]
+LANGUAGES = ("sh", "console", "yaml", "toml", "python", "diff", "text", "ini", "groovy", "dockerfile")
 #: The registry that this machine's packages come from.
 REGISTRY = ("PIP_", "UV_", "SSL_", "REQUESTS_CA")
 
@@ -29,7 +30,7 @@ def reader(program: Program, public: Path) -> Iterator[Reader]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_says_what_it_is(page: Path) -> None:
     for block in blocks(page):
-        assert block.language in ("sh", "console", "yaml", "toml", "python", "diff", "text", "ini", "groovy"), block
+        assert block.language in LANGUAGES, block
 
 
 def runs(page: Path) -> bool:
