@@ -111,6 +111,8 @@ class Suite:
 
     def environment(self, **extra: str) -> dict[str, str]:
         return {
+            # What runs keep for later is kept beside the suite, not in the home of who runs the tests.
+            "XDG_STATE_HOME": f"{self.path}-state",
             **os.environ,
             "LOG": str(self.log),
             "RECORD": str(self.path / "record.json"),

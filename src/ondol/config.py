@@ -100,6 +100,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("tilelang-autotune", "switch", "auto", _TUNING, SWITCH, table="tilelang"),
     Option("helion-autotune", "switch", "auto", _TUNING, SWITCH, table="helion"),
     Option("ccache-shared", "path", "", "compiled objects behind each job's own ccache", "DIR", OWN, table="ccache"),
+    Option("history", "path", "", "journals of past test runs, perhaps of many machines", "DIR", OWN),
     Option("json", "path", "", "write what happened to this file", "FILE", OUTSIDE),
     Option("quiet", "flag", False, "say nothing but warnings"),
     Option("verbose", "flag", False, "say more: what was set, filled, refused and why"),

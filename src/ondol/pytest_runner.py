@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ondol import exitcodes
+from ondol import exitcodes, words
 from ondol.engines import choose
 from ondol.errors import OndolError
 from ondol.fleet import clean, devices, journal, pytest_inside
@@ -18,18 +18,20 @@ from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
-from ondol.jobs import local_agent, run_beyond, run_session
+from ondol.jobs import local_agent, past_runs, run_beyond, run_session
 from ondol.report import run_github, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
 
 SPEC = pytest.StashKey[str]()
+#: Whether `ondol test` is outside, and does what is left to do after the run.
+FRONT = pytest.StashKey[bool]()
 STATION = pytest.StashKey["node.Station | None"]()
 
 
 def before_conftests(early_config: pytest.Config) -> None:
     """Before any conftest imports torch: pools that take every core make every worker slow."""
-    spawned.obey_the_front()
+    early_config.stash[FRONT] = spawned.obey_the_front()
     options = early_config.known_args_namespace
     obey_the_ini_file(early_config, options)
     xdist_options.put_aside(early_config)
@@ -160,6 +162,7 @@ class Runner:
             raise pytest.UsageError(str(error))
         self.config = config
         self.ran = False
+        self.not_kept = ""
 
     # ------------------------------------------------------------------ collection
 
@@ -193,6 +196,9 @@ class Runner:
         if self.ran:
             session.exitstatus = status = exit_status(status, self.book.record)
         self.book.write(journal.Over(status, self.book.record.counts() if self.ran else {}))
+        if self.ran and not self.config.stash[FRONT] and self.book.ours:
+            where = run_session.option(self.config, "history") or past_runs.settings().history
+            self.not_kept = past_runs.keep(self.book.path, where)
 
     def pytest_unconfigure(self) -> None:
         self.book.close()
@@ -206,6 +212,8 @@ class Runner:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.ran:
             run_summary.write(terminalreporter, self.book.record, self.book.path)
+            if self.not_kept:
+                terminalreporter.line(f"warning: {words.printable(self.not_kept)}")
             self._tell_github(terminalreporter)
 
     def _tell_github(self, terminal: Any) -> None:

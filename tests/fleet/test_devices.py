@@ -227,7 +227,7 @@ def test_durations_are_remembered_and_the_longest_goes_first(suite) -> None:
         test_b="import select\ndef test_long():\n    select.select([], [], [], 0.4)\n",
         test_c="def test_short(): pass\n",
     )
-    flags = ["--ondol-history=history.json"]
+    flags = ["--ondol-estimates=history.json"]
     first = {i.nodeid: i.attempts[0].device for i in suite.pytest(*flags, devices="sim:2").record.items}
     assert first["test_a.py::test_short"] == "sim0", "nothing is known: the collected order"
     second = {i.nodeid: i.attempts[0].device for i in suite.pytest(*flags, devices="sim:2").record.items}

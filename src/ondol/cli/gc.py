@@ -8,7 +8,7 @@ import time
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.errors import UsageError
-from ondol.fleet import journals
+from ondol.fleet import journals, kept
 from ondol.jobs.clean_rooms import Room, clean_rooms
 from ondol.room.room import OPEN_AGE
 
@@ -16,7 +16,8 @@ _DESCRIPTION = """Remove rooms and journals that nobody can still want, and say 
 
 Every job removes its own room, and what killed jobs of the same user left. What stays are rooms with files of another
 user in them (a container's), and rooms that were opened and never closed. Root cleans everybody's. Journals of
-test runs are kept for 30 days, at most 50 and 1 GiB of them. The store has a cleaning of its own: `ondol store gc`."""
+test runs are kept for 30 days, at most 50 and 1 GiB of them; packed, for `ondol history`, for 90 days, at most 1000
+and 2 GiB. The store has a cleaning of its own: `ondol store gc`."""
 _EXAMPLES = """\
   ondol gc
   sudo ondol gc --room-dir /scratch        everybody's, also what containers left
@@ -33,7 +34,8 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     room_dir = flags.settings(parsed).room_dir
     found = clean_rooms(room_dir, os.environ, _age(parsed.older_than), dry_run=parsed.dry_run)
-    old = [Room(path, "removed") for path in journals.clean(time.time(), dry_run=parsed.dry_run)]
+    now, dry_run = time.time(), parsed.dry_run
+    old = [Room(path, "removed") for place in (journals, kept) for path in place.clean(now, dry_run=dry_run)]
     if parsed.as_json:
         output.say_json([thing._asdict() for thing in [*found, *old]])
         return exitcodes.OK

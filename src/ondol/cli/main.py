@@ -13,7 +13,8 @@ COMMANDS = {
     "close": ("ondol.cli.close", "harvest such a room, publish what is new, remove it"),
     "gc": ("ondol.cli.gc", "remove rooms that nobody closed and old journals, and say what only others can remove"),
     "test": ("ondol.cli.test", "run a pytest suite on warm, supervised workers, one or more per device"),
-    "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown"),
+    "report": ("ondol.cli.report", "render the journal of a test run: JUnit, JSON, Markdown; compare two runs"),
+    "history": ("ondol.cli.history", "past test runs: what is flaky, what is slow, the story of one test"),
     "guard": (
         "ondol.cli.guard",
         "run a command on a shared package cache: locked, and healed if that is at fault",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from ondol.cli import flags, output
 from ondol.errors import UsageError
 
 if TYPE_CHECKING:
+    from ondol.fleet.past import PastRun
     from ondol.fleet.record import RunRecord
 
 
@@ -18,7 +20,8 @@ _DESCRIPTION = """Make the reports of a run again from its journal, also of one 
 Exit status: 0 nothing failed, 1 something did, 121 not everything is known (a run cut off, items that were not run)."""
 _EXAMPLES = """\
   ondol report latest
-  ondol report run.jsonl --junit results.xml --json results.json"""
+  ondol report run.jsonl --junit results.xml --json results.json
+  ondol report --compare nightly.jsonl latest          what broke, was mended, is slower or colder since"""
 
 
 #: What both this command and `ondol test` write.
@@ -28,24 +31,32 @@ PAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    from ondol.fleet import journals
+    from ondol.fleet import journals, past
     from ondol.fleet.record import load
+    from ondol.jobs import past_runs
     from ondol.report import run_json, run_junit, run_markdown, run_perfetto
 
     parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("journal", type=Path, help="the file that the run's summary named, or latest")
+    text = "the file that the run's summary named, latest, or a name from `ondol history`"
+    parser.add_argument("journal", type=Path, nargs="?", help=text)
+    text = "what is different in the second run; status 1 if something fails that did not fail before"
+    parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help=text)
     parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
-    parser.add_argument("--json", metavar="FILE", help="write JSON here")
+    parser.add_argument("--json", metavar="FILE", dest="json_file", help="write JSON here")
     parser.add_argument("--md", metavar="FILE", help="write Markdown here (the default, on standard output)")
     for name, text in PAGES.items():
         parser.add_argument(f"--{name}", metavar="FILE", help=text)
+    flags.add_settings(parser, ("history", "trust", "store"))
     args = parser.parse_args(arguments)
-    args.journal = journals.find(args.journal)
-    try:
-        record = load(args.journal)
-    except OSError as error:
-        raise UsageError(f"cannot read the journal {args.journal}", because=error.strerror or str(error))
-    wanted = [(args.junit, run_junit.render), (args.json, run_json.render), (args.md, run_markdown.render)]
+    if bool(args.compare) == bool(args.journal):
+        raise UsageError("name one journal, or two with --compare", hint="ondol report latest")
+    found = flags.settings(args)
+    paths = [journals.find(name, found.history, past_runs.believed(found)) for name in args.compare or [args.journal]]
+    records = [load(path) for path in paths]
+    if args.compare:
+        return _compare(past.of_record(records[0]), past.of_record(records[1]), args.json_file)
+    record = records[0]
+    wanted = [(args.junit, run_junit.render), (args.json_file, run_json.render), (args.md, run_markdown.render)]
     wanted += [(args.perfetto, run_perfetto.render)]
     for target, render in wanted:
         if target:
@@ -67,6 +78,18 @@ def write_pages(journal: Path, wanted: dict[str, str | None]) -> None:
                 _write(target, render[name](load(journal)))
             except UsageError as error:
                 output.tell(f"ondol: warning: {error.line()} (once more: ondol report {journal} --{name} FILE)")
+
+
+def _compare(before: PastRun, after: PastRun, target: str | None) -> int:
+    from ondol.report import compare
+
+    found = compare.compare(before, after)
+    if target:
+        _write(target, json.dumps({"format": 1, **found._asdict()}, indent=1))
+    else:
+        for line in compare.lines(found):
+            output.say(line)
+    return 1 if found.new_failures else exitcodes.OK
 
 
 def status_of(record: RunRecord) -> int:

@@ -9,12 +9,12 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from ondol.cli import command_first, first_store, flags, report, run
+from ondol.cli import command_first, first_store, flags, output, report, run
 from ondol.errors import UsageError
 from ondol.fleet import journals
 from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.starts import ForNodes
-from ondol.jobs import node_settings, run_command, run_tests
+from ondol.jobs import node_settings, past_runs, run_command, run_tests
 from ondol.jobs.attempts import InJournal
 from ondol.jobs.job import Job
 from ondol.report.progress import Bar
@@ -79,6 +79,8 @@ def to_pytest(option: Option, value: object) -> list[str]:
     """The option as the plugin spells it; nothing when it has its default."""
     if value == option.kwargs.get("default"):
         return []
+    if value is True:
+        return [f"--ondol-{option.name}"]
     values = value if isinstance(value, list) else [value]
     return [f"--ondol-{option.name}={one}" for one in values]
 
@@ -95,16 +97,18 @@ def main(arguments: list[str]) -> int:
     journal = Path(ours.ondol_journal or journals.new_path())
     ours.ondol_journal = str(journal)
     ours.ondol_devices = ours.ondol_devices or ""  # the ini file may name them; else: auto
-    words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
-    request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
     far = ours.ondol_engine != "local" or bool(ours.ondol_launch)
     settings = flags.settings(ours, told=far)
+    ours.ondol_history = os.path.abspath(ours.ondol_history) if ours.ondol_history else settings.history
+    words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
+    request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
     pages = partial(report.write_pages, journal, {name: getattr(ours, name) for name in report.PAGES})
+    keep = partial(_keep, journal, ours.ondol_history)
     if far:
         # Rooms are per node, where the workers are; there is none here.
         told = ForNodes(node_settings.for_nodes(settings, os.environ))
         status = run_tests.run(request, {**os.environ, **told.environment()})
-        command_first.afterwards(pages)
+        command_first.afterwards(pages, keep)
         return status
     first_store.offer(settings)
     with Bar(enabled=not settings.quiet) as bar:
@@ -112,5 +116,10 @@ def main(arguments: list[str]) -> int:
         job = Job(["pytest", *theirs], settings, os.environ, bar, program=python, cut_off=spans)
         status = run_command.run(job, partial(run_tests.run, request))
     noted = partial(run_tests.note_room, journal, status, job.report)
-    command_first.afterwards(lambda: run.tell_report(job.report, settings), noted, pages)
+    command_first.afterwards(lambda: run.tell_report(job.report, settings), noted, pages, keep)
     return status
+
+
+def _keep(journal: Path, history: str) -> None:
+    if trouble := past_runs.keep(journal, history):
+        output.tell(f"ondol: warning: {trouble}")

@@ -13,12 +13,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from ondol.errors import UsageError
+from ondol.fleet import kept_file
 from ondol.fleet.messages import Healed, NodeRoom, NodeStory, Probed, StartFailed, Waits, WorkerEnded, WorkerUp
+from ondol.host.zstd import ZstdError
 
 FORMAT = 1
 
@@ -83,6 +85,8 @@ Quarantine = NamedTuple("Quarantine", [("device", str), ("why", str), ("items", 
 AgentDied = NamedTuple("AgentDied", [("why", str)])
 #: Nothing more is handed out. `exit`: what `pytest.exit` said, and its status.
 Stopped = NamedTuple("Stopped", [("reason", str), ("exit", Sequence[Any] | None)])
+#: By item: why it is muted, and until when. And what is wrong with the file that says so.
+Known = NamedTuple("Known", [("muted", dict[str, str]), ("expired", Sequence[str])])
 #: Said in the summary.
 Note = NamedTuple("Note", [("text", str)])
 #: The controller's last line.
@@ -91,7 +95,7 @@ Over = NamedTuple("Over", [("status", int), ("counts", dict[str, int])])
 #: What was heard and is kept as it was heard.
 Heard = NodeStory | Waits | WorkerUp | WorkerEnded | StartFailed | Probed | Healed
 OfItems = Start | End | Verdict | Late | Preparing
-OfRun = Collecting | CollectionFault | Run | Planned | Quarantine | AgentDied | Stopped | Note | Over
+OfRun = Collecting | CollectionFault | Run | Planned | Known | Quarantine | AgentDied | Stopped | Note | Over
 Event = OfItems | OfRun | Heard
 
 _TAGS: dict[Any, str] = {kind: re.sub(r"\B([A-Z])", r"-\1", kind.__name__).lower() for kind in get_args(Event)}
@@ -119,11 +123,16 @@ class Journal:
     def fileno(self) -> int:
         return self._fd
 
+    @property
+    def ours(self) -> bool:
+        """Not in a fork of the controller: the journal is not its business."""
+        return os.getpid() == self._owner
+
     def write(self, *events: Event) -> float:
         """One system call for all of them; returns their time."""
         now = round(time.time(), 4)
-        if os.getpid() != self._owner:
-            return now  # a fork of the controller: the journal is not its business
+        if not self.ours:
+            return now
         lines = b"".join(_to_json({"t": now, **as_line(e)}).encode() + b"\n" for e in events)
         view = memoryview(lines)
         while view:
@@ -131,7 +140,7 @@ class Journal:
         return now
 
     def close(self) -> None:
-        if os.getpid() == self._owner:
+        if self.ours:
             os.fsync(self._fd)
         os.close(self._fd)
 
@@ -160,18 +169,40 @@ def read(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
     """Every whole line from byte `start` on; a torn last line is what a kill leaves, not an error."""
     with open(path, "rb") as file:
         file.seek(start)
-        for line in file:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict) and "e" in event:
-                yield event
+        yield from _whole(_unpacked(path) if path.name.endswith(kept_file.SUFFIX) else file)
+
+
+def _unpacked(path: Path) -> list[bytes]:
+    try:
+        return kept_file.journal_of(path.read_bytes()).splitlines()
+    except (kept_file.NotKept, ZstdError) as error:
+        raise UsageError(
+            f"{path} is not a kept journal", because=str(error), hint="`ondol history` names what there is"
+        )
+
+
+def _whole(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "e" in event:
+            yield event
 
 
 def events(path: Path, start: int = 0) -> Iterator[tuple[float, Event]]:
-    """Every event with its time; what another version wrote and this one does not know is passed over."""
-    for line in read(path, start):
+    """Every event with its time."""
+    return _known(read(path, start))
+
+
+def events_in(data: bytes) -> Iterator[tuple[float, Event]]:
+    return _known(_whole(data.splitlines()))
+
+
+def _known(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[float, Event]]:
+    """What another version wrote and this one does not know is passed over."""
+    for line in lines:
         kind = _KINDS.get(line["e"])
         if kind is None:
             continue

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from ondol.errors import UsageError
+from ondol.fleet import kept
 from ondol.host import files, identity
 
 #: How long they are kept, how many, and how many bytes altogether.
@@ -39,14 +40,21 @@ def new_path() -> Path:
     return Path(where) / f"{time.strftime('%Y%m%d-%H%M%S')}-{files.random_name()[:12]}{_SUFFIX}"
 
 
-def find(name: Path) -> Path:
-    """The journal that a user means: a file, or `latest`."""
-    if str(name) != LATEST or name.exists():
+def find(name: Path, where: str = "", believes: kept.Believes = kept.ours) -> Path:
+    """The journal that a user means: a file, `latest`, or the name of a run in the history."""
+    if name.exists():
         return name
-    known = _ours()
+    if str(name) != LATEST:
+        found = None if name.parent.name else kept.find(name.name, where, believes)
+        if found is None and not name.suffix:
+            raise UsageError(f"there is no journal {name}", hint="a file, latest, or a run that `ondol history` names")
+        return found or name
+    known = [] if where else [Path(path) for _, path, _ in _ours()[:1]]
+    newest = kept.latest(where, believes)
+    known += [newest] if newest else []
     if not known:
-        raise UsageError(f"there is no journal in {folder()}", hint="ondol report FILE")
-    return Path(known[0][1])
+        raise UsageError(f"there is no journal in {where or folder()}", hint="ondol report FILE")
+    return max(known, key=lambda path: path.stat().st_mtime)
 
 
 def clean(now: float, *, dry_run: bool = False) -> list[str]:

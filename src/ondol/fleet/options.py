@@ -165,7 +165,13 @@ OPTIONS: tuple[Option, ...] = (
         {"choices": ["stale", "all"], "default": "stale"},
     ),
     Option("log-dir", "a file for every attempt goes here", {"default": "", "metavar": "DIR"}),
-    Option("history", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
+    Option("estimates", "where measured durations are kept (default: pytest's cache)", {"metavar": "FILE"}),
+    Option(
+        "history",
+        "where the journals of past runs are kept, perhaps by many machines (default: $ONDOL_HISTORY, else a directory "
+        "in $XDG_STATE_HOME/ondol)",
+        {"default": "", "metavar": "DIR"},
+    ),
     Option(
         "live",
         "one line per device on a terminal: auto, off (default: auto)",
@@ -176,6 +182,7 @@ OPTIONS: tuple[Option, ...] = (
 
 #: Not in the ini file: what `ondol test` must know before there is a pytest, and what is different in every run.
 _TYPED = {"engine", "launch", "nodes", "slurm", "srun", "agent", "node-dir", "collect-timeout", "journal"}
+_TYPED |= {"history"}
 IN_FILE = tuple(option for option in OPTIONS if option.name not in _TYPED)
 
 

@@ -6,7 +6,7 @@ what was never reached is not-run. Nothing is missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from ondol.fleet.verdict import Attempt, Cause, Verdict
 
 #: What an attempt that was cut off had printed is called, in its `output`.
 STREAMS = ("stdout", "stderr")
+#: What muted failures are counted as.
+MUTED = "known"
 #: Their last attempt tells how long the item takes.
 MEASURED = {Verdict.PASSED, Verdict.FAILED, Verdict.XFAILED, Verdict.XPASSED}
 
@@ -67,13 +69,25 @@ class ItemRecord:
     verdict: str = ""
     flaky: bool = False
     why: str = ""
+    #: Why it is muted; empty if it is not.
+    known: str = ""
 
     def settle(self, event: journal.Verdict) -> None:
         self.verdict, self.flaky, self.why = event.verdict, event.flaky, event.why
 
     @property
-    def bad(self) -> bool:
+    def failed(self) -> bool:
         return bool(self.verdict) and Verdict(self.verdict).bad
+
+    @property
+    def muted(self) -> bool:
+        """It failed, as `ondol-known.toml` said that it may."""
+        return self.failed and bool(self.known)
+
+    @property
+    def bad(self) -> bool:
+        """The run is red because of it."""
+        return self.failed and not self.known
 
     def forget_reports(self) -> None:
         for attempt in self.attempts:
@@ -113,6 +127,8 @@ class RunRecord:
     waiting: dict[str, str] = field(default_factory=dict)
     engine: str = ""
     notes: list[str] = field(default_factory=list)
+    #: Entries of `ondol-known.toml` that are past their date and concern an item of this run: they make it red.
+    expired: list[str] = field(default_factory=list)
     stopped: journal.Stopped | None = None
     #: The controller wrote its last line.
     complete: bool = False
@@ -123,20 +139,21 @@ class RunRecord:
     story: list[tuple[float, journal.Event]] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        found = {verdict.value: 0 for verdict in Verdict}
+        """By verdict; failures that are muted are counted apart."""
+        found = {verdict.value: 0 for verdict in Verdict} | {MUTED: 0}
         for item in self.items:
             if item.verdict:
-                found[item.verdict] += 1
+                found[MUTED if item.muted else item.verdict] += 1
         return {name: number for name, number in found.items() if number}
 
     @property
     def bad(self) -> bool:
-        return bool(self.fatal) or any(item.bad for item in self.items)
+        return bool(self.fatal or self.expired) or any(item.bad for item in self.items)
 
     @property
     def unknown(self) -> int:
         """Items of which nobody knows whether they are good."""
-        return sum(number for name, number in self.counts().items() if Verdict(name).incomplete)
+        return sum(bool(item.verdict) and Verdict(item.verdict).incomplete for item in self.items)
 
     def measured(self) -> dict[str, float]:
         """Node id → how long it took, for those that came to their end."""
@@ -176,6 +193,10 @@ class RunRecord:
             case journal.Planned():
                 self.items = [ItemRecord(nodeid) for nodeid in event.items]
                 self.planned = True
+            case journal.Known():
+                for number, reason in event.muted.items():
+                    self.items[int(number)].known = reason
+                self.expired = list(event.expired)
             case journal.Stopped():
                 self.stopped = event
             case journal.Over():
@@ -266,14 +287,23 @@ class Book(journal.Journal):
 
 def load(path: Path) -> RunRecord:
     """Read a journal, whole or cut off."""
-    record = RunRecord()
     try:
-        for at, event in journal.events(path):
-            record.apply(event, at)
+        record = _applied(journal.events(path))
     except OSError as error:
         raise UsageError(f"cannot read the journal {path}", because=str(error))
     if not record.first:
         raise UsageError(f"{path} is not a journal of a run", hint="ondol report FILE, as named in the run's summary")
+    return record
+
+
+def of_bytes(data: bytes) -> RunRecord:
+    return _applied(journal.events_in(data))
+
+
+def _applied(events: Iterable[tuple[float, journal.Event]]) -> RunRecord:
+    record = RunRecord()
+    for at, event in events:
+        record.apply(event, at)
     _account(record)
     return record
 

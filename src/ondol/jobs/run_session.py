@@ -87,8 +87,8 @@ def journal_path(config: pytest.Config) -> Path:
     return Path(chosen) if chosen else journals.new_path()
 
 
-def history_path(config: pytest.Config) -> Path | None:
-    chosen = option(config, "history")
+def estimates_path(config: pytest.Config) -> Path | None:
+    chosen = option(config, "estimates")
     if chosen:
         return Path(chosen)
     cache = getattr(config, "cache", None)
@@ -125,7 +125,7 @@ class _FarLinks:
 def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, far: Far | None = None) -> None:
     """Run every collected item; returns when each has its verdict, in the book's record."""
     config = session.config
-    durations = history_path(config)
+    durations = estimates_path(config)
     known = history.load(durations)
     plan = make_plan(
         session,

@@ -352,7 +352,7 @@ class Controller:
     def _worsen(self, number: int, verdict: Verdict, why: str) -> None:
         """A verdict may get worse after it was given, never better; it is still one verdict."""
         item = self.record.items[number]
-        if item.verdict and not item.bad:
+        if item.verdict and not item.failed:
             self.book.write(journal.Verdict(number, verdict.value, False, why))
 
     def _on_worker_ended(self, event: messages.WorkerEnded) -> None:

@@ -25,14 +25,15 @@ from ondol.host import proctree
 from ondol.host.killing import DUMP_SIGNAL
 
 
-def obey_the_front() -> None:
-    """Under `ondol test`: end when it ends, and show our stacks when it asks."""
+def obey_the_front() -> bool:
+    """Under `ondol test`: end when it ends, and show our stacks when it asks. Tells whether there is one."""
     front = UnderFront.take()
     if front is None:
-        return
+        return False
     proctree.die_with_parent(front.pid, signal.SIGTERM)
     os.set_inheritable(front.dump, False)
     faulthandler.register(DUMP_SIGNAL, file=front.dump, all_threads=True, chain=False)
+    return True
 
 
 def is_spawned() -> bool:
