@@ -16,7 +16,7 @@ import pytest
 
 from doctoring import OTHER, UID, Doctor, Said, look
 from making import write_triton_entry
-from ondol.doctor.checks import clock, locking, space
+from ondol.doctor.checks import tried_out
 from ondol.host import mounts
 from people import ROOT, needs_root
 
@@ -104,7 +104,7 @@ def test_exhausted_quota_is_overlooked(tmp_path: Path) -> None:
     ("left", "severity"), [(0, "error"), (99, "error"), (100, "warning"), (199, "warning"), (200, "")]
 )
 def test_bounds_of_space(left: int, severity: str) -> None:
-    assert space.severity(left, 100, 200) == severity
+    assert tried_out.severity(left, 100, 200) == severity
 
 
 # -- locking -----------------------------------------------------------------------------------------------------
@@ -144,14 +144,14 @@ def test_broken_fcntl_locks_are_overlooked(
         if error:
             raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(locking.fcntl, "lockf", lockf)
+    monkeypatch.setattr(tried_out.fcntl, "lockf", lockf)
     (finding,) = look(tmp_path, "locking")
     assert f"fcntl locks do not work in {tmp_path}: {says}" in finding.what
 
 
 def test_lock_that_blocks_for_ever_hangs_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen on NFS: flock does not return, although it was told not to wait."""
-    monkeypatch.setattr(locking.fcntl, "flock", lambda _fd, _how: signal.pause())
+    monkeypatch.setattr(tried_out.fcntl, "flock", lambda _fd, _how: signal.pause())
     (finding,) = look(tmp_path, "locking", patience=1.0)
     assert (finding.severity, "did not come back" in finding.what) == ("error", True)
 
@@ -205,7 +205,7 @@ def test_working_operations_are_blamed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("theirs", "ahead"), [(100.0, 0.0), (105.0, 0.0), (110.0, 0.0), (70.0, -30.0), (140.0, 30.0)])
 def test_skew(theirs: float, ahead: float) -> None:
-    assert clock.skew(100.0, 110.0, theirs) == ahead
+    assert tried_out.skew(100.0, 110.0, theirs) == ahead
 
 
 @pytest.mark.parametrize(("shift", "says"), [(3600.0, "60.0 min behind"), (-90.0, "90.0 s ahead of"), (0.0, "")])
@@ -214,7 +214,7 @@ def test_clock_of_the_server_is_overlooked(
 ) -> None:
     """Our clock is moved instead of the server's; the file's time is the kernel's own."""
     real = time.time
-    monkeypatch.setattr(clock.time, "time", lambda: real() + shift)
+    monkeypatch.setattr(tried_out.time, "time", lambda: real() + shift)
     findings = look(tmp_path, "clock")
     assert [says in finding.what for finding in findings] == ([True] if says else [])
 

@@ -12,7 +12,7 @@ import pytest
 
 from doctoring import OTHER, UID, Doctor, look, type_in
 from making import make_entry, trust_everybody
-from ondol.doctor.checks import publishing
+from ondol.doctor.checks import stores
 from ondol.host import files
 from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore
@@ -171,12 +171,12 @@ def test_full_store_is_overlooked(place: Path, doctor: Doctor) -> None:
 
 def test_processes_of_the_check_take_turns(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four writers, each its own process: one that did everything alone would prove nothing."""
-    real = publishing._worker
+    real = stores._worker
 
     def worker(subject: object, scope: str, writer: int) -> dict[str, object]:
         answer = real(subject, scope, writer)  # type: ignore[arg-type]
         return {**answer, "troubles": [f"process {os.getpid()}"]}
 
-    monkeypatch.setattr(publishing, "_worker", worker)
+    monkeypatch.setattr(stores, "_worker", worker)
     pids = [finding.what.split()[-1] for finding in look(store_path, "publishing")]
     assert len(set(pids)) >= 2

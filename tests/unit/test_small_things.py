@@ -227,15 +227,15 @@ def test_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, home:
     monkeypatch.delenv("HOME", raising=False)
     if home is not None:
         monkeypatch.setenv("HOME", home)
-    monkeypatch.setattr(identity, "_passwd_home", lambda: "")
+    monkeypatch.setattr(identity, "account", lambda _uid: None)
     assert identity.user_cache_dir() == f"/var/tmp/ondol-{os.geteuid()}"
 
 
 def test_user_database_is_asked_before_every_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def asked() -> str:
+    def asked(_uid: int) -> None:
         raise AssertionError("nobody needs to know")
 
-    monkeypatch.setattr(identity, "_passwd_home", asked)
+    monkeypatch.setattr(identity, "account", asked)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert identity.user_cache_dir() == str(tmp_path / ".cache")
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")

@@ -11,7 +11,7 @@ from functools import partial
 
 from ondol.doctor import gather, walk
 from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Place
-from ondol.doctor.checks.reach import Reach
+from ondol.doctor.checks.places import Reach
 from ondol.doctor.commands import quote
 from ondol.doctor.subject import Subject
 from ondol.errors import OndolError

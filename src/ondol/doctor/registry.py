@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from ondol.doctor.api import Check
-from ondol.doctor.checks.acls import Acls
-from ondol.doctor.checks.clock import Clock
-from ondol.doctor.checks.entries import Entries
-from ondol.doctor.checks.file_system import FileSystem
-from ondol.doctor.checks.home import Home
-from ondol.doctor.checks.leftovers import Leftovers
-from ondol.doctor.checks.libraries import Libraries
-from ondol.doctor.checks.locking import Locking
-from ondol.doctor.checks.modes import Modes
-from ondol.doctor.checks.mount import Mount
-from ondol.doctor.checks.operations import Operations
-from ondol.doctor.checks.orphans import Orphans
-from ondol.doctor.checks.owners import Owners
-from ondol.doctor.checks.publishing import Publishing
-from ondol.doctor.checks.reach import Reach
-from ondol.doctor.checks.rooms import Rooms
-from ondol.doctor.checks.setgid import Setgid
-from ondol.doctor.checks.space import Space
-from ondol.doctor.checks.store import Store
-from ondol.doctor.checks.tmpdir import Tmpdir
-from ondol.doctor.checks.user import User
-from ondol.doctor.checks.world_writable import WorldWritable
+from ondol.doctor.checks.contents import Entries, Orphans
+from ondol.doctor.checks.machine import Home, Leftovers, Libraries, Rooms, Tmpdir, User
+from ondol.doctor.checks.places import FileSystem, Reach
+from ondol.doctor.checks.sharing import Acls, Modes, Owners, Setgid, WorldWritable
+from ondol.doctor.checks.stores import Publishing, Store
+from ondol.doctor.checks.tried_out import Clock, Locking, Mount, Operations, Space
 from ondol.errors import UsageError
 from ondol.words import closest
 

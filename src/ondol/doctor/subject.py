@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from ondol.doctor import walk
+from ondol.doctor import commands, walk
 from ondol.host import mounts
 from ondol.light import Record
 from ondol.store.directory import Judge
 from ondol.tools.table import Row
 
 CACHE, STORE, TEMPORARY, ROOM, HOME, MACHINE = "cache", "store", "temporary", "room", "home", "machine"
+#: All that are directories.
+DIRECTORIES = frozenset({CACHE, STORE, TEMPORARY, ROOM, HOME})
 #: For the reference page.
 ROLES = {
     CACHE: "a cache that tools write into directly",
@@ -99,6 +101,14 @@ class Subject:
 
     def keep(self, tree: walk.Tree) -> None:
         self._tree = tree
+
+    def as_root(self, *words: str) -> str:
+        """These commands for the caller to type, who may have to ask for root's rights first."""
+        return commands.as_root(self.machine.uid, *words)
+
+    def as_owner(self, owner: int, command: str) -> str:
+        """For something of this owner's: root's rights are needed only if that is somebody else."""
+        return command if owner == self.machine.uid else self.as_root(command)
 
     @cached_property
     def mount(self) -> mounts.Mount:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ondol.doctor import acl, rights
-from ondol.doctor.api import Place
+from ondol.doctor.api import Place, Repair
 from ondol.host import files, mounts
 from ondol.light import Record
 from ondol.store import marker
@@ -95,6 +95,9 @@ class Tree(Record):
 
     def place(self, entry: Seen) -> Place:
         return Place(self.full(entry), entry.uid, entry.gid, f"{entry.permissions:04o}")
+
+    def chmod(self, entry: Seen, add: int = 0, drop: int = 0) -> Repair:
+        return Repair("chmod", self.full(entry), entry.device, entry.inode, add=add, drop=drop)
 
     def size(self) -> int:
         return sum(entry.size for entry in self.entries if entry.is_file)

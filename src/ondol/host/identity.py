@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ondol.light import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pwd
+
+#: Where `getpass.getuser` looks before it asks the user database.
+NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
 class Host(Record):
@@ -77,59 +84,50 @@ def user_cache_dir() -> str:
     The last resort is a directory of /var/tmp named after the UID. Its name can be guessed, so whoever uses it must
     check its owner; the store does, because it believes owners and never names.
     """
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(configured):
-        return configured
-    home = os.environ.get("HOME", "")
-    if not _is_a_home(home):
-        home = _passwd_home()  # only now: asking the user database costs milliseconds, or a network
-    return os.path.join(home, ".cache") if _is_a_home(home) else f"/var/tmp/ondol-{os.geteuid()}"
+    return _user_dir("XDG_CACHE_HOME", ".cache", _is_a_home, f"/var/tmp/ondol-{os.geteuid()}")
 
 
 def user_config_dir() -> str:
     """Where this user's settings live; one without a home has none, at a place that nobody can make."""
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    if os.path.isabs(configured):
-        return configured
-    home = os.environ.get("HOME", "")
-    home = home if os.path.isabs(home) else _passwd_home()
-    return os.path.join(home, ".config") if os.path.isabs(home) else "/nonexistent"
+    return _user_dir("XDG_CONFIG_HOME", ".config", os.path.isabs, "/nonexistent")
 
 
 def user_state_dir() -> str:
     """Where this user's records live; as `user_cache_dir`, whose last resort it shares."""
-    configured = os.environ.get("XDG_STATE_HOME", "")
+    return _user_dir("XDG_STATE_HOME", ".local/state", _is_a_home, f"/var/tmp/ondol-{os.geteuid()}")
+
+
+def _user_dir(variable: str, below: str, is_good: Callable[[str], bool], otherwise: str) -> str:
+    configured, home = os.environ.get(variable, ""), os.environ.get("HOME", "")
     if os.path.isabs(configured):
         return configured
-    home = os.environ.get("HOME", "")
-    home = home if _is_a_home(home) else _passwd_home()
-    return os.path.join(home, ".local", "state") if _is_a_home(home) else f"/var/tmp/ondol-{os.geteuid()}"
+    if not is_good(home):
+        known = account(os.geteuid())
+        home = known.pw_dir if known else ""
+    return os.path.join(home, below) if is_good(home) else otherwise
 
 
 def _is_a_home(path: str) -> bool:
     return os.path.isabs(path) and path != "/" and os.path.isdir(path) and os.access(path, os.W_OK)
 
 
-def _passwd_home() -> str:
-    import pwd  # only needed where HOME is missing
+def account(uid: int) -> pwd.struct_passwd | None:
+    """What the user database knows of this user; None for one that it does not know, as in many containers."""
+    import pwd  # asking costs milliseconds, or a network
 
     try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
+        return pwd.getpwuid(uid)
     except KeyError:
-        return ""
+        return None
 
 
 def user_name(env: Mapping[str, str]) -> str:
     """The name by which Python programs know this user (`getpass.getuser`); empty for one whom nobody has named."""
-    for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+    for variable in NAMES:
         if env.get(variable):
             return env[variable]
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return ""
+    known = account(os.getuid())
+    return known.pw_name if known else ""
 
 
 def overflow_uid() -> int | None:

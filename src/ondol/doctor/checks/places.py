@@ -1,4 +1,4 @@
-"""Whether a directory can be reached at all: it is there, the way to it is open, its file server answers."""
+"""Whether a directory can be reached at all, and what kind of file system it is on."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import errno
 import os
 from collections.abc import Iterator
 
-from ondol.doctor import commands
+from ondol.doctor import commands, mount_rules
 from ondol.doctor.api import ERROR, Check, Finding, look, place
-from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, Subject
+from ondol.doctor.subject import CACHE, DIRECTORIES, STORE, Subject
 from ondol.host import mounts
 
 
 class Reach(Check):
     name = "reach"
     summary = "a directory that is missing, cannot be reached, is a file, or whose file server does not answer"
-    roles = frozenset({CACHE, STORE, TEMPORARY, ROOM, HOME})
+    roles = DIRECTORIES
 
     def run(self, subject: Subject) -> Iterator[Finding]:
         state = subject.state
@@ -34,7 +34,7 @@ class Reach(Check):
             why = f"uid {subject.machine.uid} gets no further than {state.stuck_at}"
             fix = ""
             if state.because == os.strerror(errno.EACCES):
-                fix = commands.as_root(subject.machine.uid, f"chmod a+x {commands.quote(state.stuck_at)}")
+                fix = subject.as_root(f"chmod a+x {commands.quote(state.stuck_at)}")
             yield Finding(self.name, ERROR, what, look(state.stuck_at), why, fix)
 
     def _hangs(self, subject: Subject) -> Finding:
@@ -42,7 +42,7 @@ class Reach(Check):
         mount = mounts.mount_of(subject.path, mounts.table())
         what = f"{subject.path} does not answer: {subject.state.because}"
         why = f"every job that touches it hangs; the server behind {mount.point} ({mount.kind}) may be dead"
-        fix = commands.as_root(subject.machine.uid, f"umount -l {commands.quote(mount.point)}")
+        fix = subject.as_root(f"umount -l {commands.quote(mount.point)}")
         return Finding(self.name, ERROR, what, place(subject.path), why, fix if mount.point not in ("/", "") else "")
 
     def _missing(self, subject: Subject) -> Iterator[Finding]:
@@ -56,5 +56,30 @@ class Reach(Check):
             fix = f"ondol store init {path}" if STORE in subject.roles else f"mkdir -p {path}"
         else:
             why = f"uid {me} cannot make it, because it may not write in {above}: the first job to use it fails"
-            fix = commands.as_root(me, f"install -d -o {me} {path}")
+            fix = subject.as_root(f"install -d -o {me} {path}")
         yield Finding(self.name, ERROR, f"{subject.path} is not there", look(above), why, fix)
+
+
+class FileSystem(Check):
+    name = "file-system"
+    summary = "network file systems and mount options that break caches: NFS, Lustre, GPFS, FUSE, overlay, tmpfs"
+    roles = DIRECTORIES
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        point = commands.quote(subject.mount.point)
+        for verdict in mount_rules.judge(subject.mount, subject.roles):
+            fix = ""
+            if verdict.remount:
+                fix = subject.as_root(f"mount -o remount,{verdict.remount} {point}")
+            elif CACHE in subject.roles and verdict.severity != "note":
+                fix = _elsewhere(subject)
+            what = f"{verdict.what}: {subject.path}"
+            yield Finding(self.name, verdict.severity, what, look(subject.path), verdict.why, fix)
+
+
+def _elsewhere(subject: Subject) -> str:
+    """A room on local disk, filled from a store: for the tools whose caches we understand."""
+    if subject.tool is None:
+        return ""
+    path = commands.quote(subject.path)
+    return f"ondol store adopt {path} --tool {subject.tool.name} && ondol run --tools {subject.tool.name} -- COMMAND"

@@ -1,0 +1,363 @@
+"""What jobs do in a directory, tried out in a corner of it: executing, locking, renaming, syncing, reserving space."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+from ondol import words
+from ondol.doctor import commands
+from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, look
+from ondol.doctor.probing import ask_another_process, corner, name_of
+from ondol.doctor.subject import CACHE, DIRECTORIES, HOME, ROOM, STORE, TEMPORARY, Subject
+from ondol.host import files, filesystem
+
+
+class Mount(Check):
+    name = "mount"
+    summary = "read-only mounts, and mounts on which nothing can be executed or loaded (noexec)"
+    roles = DIRECTORIES
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        try:
+            with corner(subject.real) as probe:
+                refused = _try_to_execute(probe)
+        except OSError as error:
+            if error.errno == errno.EROFS:
+                yield self._read_only(subject)
+            return  # not permitted, or full: other checks say so, with what to do
+        if refused and not subject.roles.isdisjoint({CACHE, TEMPORARY, ROOM}):
+            what = f"nothing can be executed in {subject.path}: {refused}"
+            why = "compiled kernels' helper libraries fail to load (`failed to map segment from shared object`)"
+            point = commands.quote(subject.mount.point)
+            fix = subject.as_root(f"mount -o remount,exec {point}")
+            yield Finding(self.name, ERROR, what, look(subject.path), why, fix)
+
+    def _read_only(self, subject: Subject) -> Finding:
+        point = commands.quote(subject.mount.point)
+        fix = subject.as_root(f"mount -o remount,rw {point}")
+        what = f"{subject.path} is on a read-only file system"
+        if subject.roles == {STORE}:
+            why = "jobs can read the store and cannot publish; say --publish never if that is meant"
+            return Finding(self.name, NOTE, what, look(subject.path), why, fix)
+        why = "tools that have to compile something new fail there (Triton has no read-only mode)"
+        return Finding(self.name, ERROR, what, look(subject.path), why, fix)
+
+
+def _try_to_execute(probe: str) -> str:
+    """What is refused: a program as ninja and pip start them, a mapping as dlopen makes it."""
+    path = os.path.join(probe, "program")
+    files.write_new(path, b"#!/bin/sh\nexit 0\n", 0o700, sync=False)
+    refused = [what for what, attempt in (("start a program", _start), ("load a library", _load)) if not attempt(path)]
+    return f"the kernel refuses to {' and to '.join(refused)} (noexec?)" if refused else ""
+
+
+def _start(path: str) -> bool:
+    try:
+        subprocess.run([path], check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    except PermissionError:
+        return False
+    except (OSError, subprocess.TimeoutExpired):
+        pass  # no shell on this machine, or a busy one: says nothing about the mount
+    return True
+
+
+def _load(path: str) -> bool:
+    fd = os.open(path, files.READ)
+    try:
+        mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+    except PermissionError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+Lock = Callable[[int], None]
+#: The two kinds that tools use, and who does.
+_KINDS: dict[str, tuple[Lock, str]] = {
+    "flock": (lambda fd: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB), "uv, filelock (Inductor, FlashInfer), ccache"),
+    "fcntl": (lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB), "SQLite (cuTile, MIOpen), NFS-aware tools"),
+}
+#: What the second process answers, beside an errno.
+_GOT_IT = 0
+
+
+class Locking(Check):
+    name = "locking"
+    summary = "file locks that fail (ENOLCK, ENOSYS, 524 …) or that two processes get at once, tried out with two"
+    roles = frozenset({CACHE, HOME, TEMPORARY})
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        try:
+            with corner(subject.real) as probe:
+                troubles = [(kind, _try(probe, kind)) for kind in _KINDS]
+        except OSError:
+            return  # nothing can be made there: other checks say so
+        for kind, trouble in troubles:
+            if trouble:
+                what = f"{kind} locks do not work in {subject.path}: {trouble}"
+                why = f"used by {_KINDS[kind][1]}: they fail there, or two of them write at once"
+                severity = ERROR if CACHE in subject.roles else WARNING
+                yield Finding(self.name, severity, what, look(subject.path), why, _elsewhere(subject))
+
+
+def _elsewhere(subject: Subject) -> str:
+    """The only thing that a user can do about a file system: not to keep such a cache on it."""
+    if subject.tool:
+        return f"export {subject.tool.variables[0]}=/tmp/{subject.tool.name}-$(id -u)"
+    return "export UV_CACHE_DIR=/tmp/uv-$(id -u) XDG_CACHE_HOME=/tmp/cache-$(id -u)"
+
+
+def _try(probe: str, kind: str) -> str:
+    """What is wrong with this kind of lock, or empty."""
+    path = os.path.join(probe, kind)
+    files.write_new(path, b"lock", 0o600, sync=False)
+    lock, _ = _KINDS[kind]
+    first = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        try:
+            lock(first)
+        except OSError as error:
+            return f"locking fails with {name_of(error)}"
+        answer = ask_another_process(lambda: _ask(path, lock))
+        if answer == _GOT_IT:
+            return "a second process gets the lock while the first one holds it"
+        if answer not in (errno.EAGAIN, errno.EACCES):
+            return f"a second process fails with {name_of(OSError(answer, ''))} instead of being told to wait"
+    finally:
+        os.close(first)
+    answer = ask_another_process(lambda: _ask(path, lock))
+    return "" if answer == _GOT_IT else "the lock stays taken after its holder has let go"
+
+
+def _ask(path: str, lock: Lock) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        lock(fd)
+    except OSError as error:
+        return error.errno or -1
+    return _GOT_IT
+
+
+class Broken(Exception):
+    """The operation succeeded and did not do what it promises."""
+
+
+class Operations(Check):
+    name = "operations"
+    summary = "creating exclusively, renaming, hard-linking and syncing, tried out: what fails, and what lies about it"
+    roles = frozenset({CACHE, STORE, TEMPORARY, ROOM})
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        try:
+            with corner(subject.real) as probe:
+                troubles = [(step, _attempt(step, probe)) for step in _STEPS]
+        except OSError:
+            return  # nothing can be made there: other checks say so
+        for step, trouble in troubles:
+            if trouble:
+                operation, why = _STEPS[step]
+                needed = step is not _hard_link or STORE in subject.roles
+                what = f"{operation} does not work in {subject.path}: {trouble}"
+                yield Finding(self.name, ERROR if needed else WARNING, what, look(subject.path), why)
+
+
+def _attempt(step: Callable[[str], None], probe: str) -> str:
+    try:
+        step(probe)
+    except Broken as broken:
+        return str(broken)
+    except OSError as error:
+        return name_of(error)
+    return ""
+
+
+def _new(probe: str, name: str, data: bytes = b"probe") -> str:
+    path = os.path.join(probe, name)
+    files.write_new(path, data, 0o600, sync=False)
+    return path
+
+
+def _exclusive(probe: str) -> None:
+    path = _new(probe, "exclusive")
+    try:
+        files.write_new(path, b"again", 0o600, sync=False)
+    except FileExistsError:
+        return
+    raise Broken("a name that is taken can be created again")
+
+
+def _replace(probe: str) -> None:
+    old, new = _new(probe, "old", b"old"), _new(probe, "new", b"new")
+    os.rename(new, old)
+    if files.read_regular(old, 64)[0] != b"new" or os.path.lexists(new):
+        raise Broken("the old file is still there afterwards")
+
+
+def _rename_directory(probe: str) -> None:
+    for name in ("full", "other"):
+        os.mkdir(os.path.join(probe, name))
+        _new(os.path.join(probe, name), "file")
+    try:
+        os.rename(os.path.join(probe, "other"), os.path.join(probe, "full"))
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return
+        raise
+    raise Broken("a directory that is not empty is replaced")
+
+
+def _hard_link(probe: str) -> None:
+    source = _new(probe, "source")
+    target = os.path.join(probe, "target")
+    os.link(source, target)
+    if os.stat(source).st_nlink != 2:
+        raise Broken("the link count stays at one")
+    try:
+        os.link(_new(probe, "rival"), target)
+    except FileExistsError:
+        return
+    raise Broken("a name that is taken can be linked to")  # seen on Lustre
+
+
+def _sync(probe: str) -> None:
+    files.write_new(os.path.join(probe, "synced"), b"probe", 0o600, sync=True)
+    fd = files.open_dir(probe)
+    try:
+        files.fsync_dir(fd)
+    finally:
+        os.close(fd)
+
+
+def _seen_at_once(probe: str) -> None:
+    """By another process, the way a second job would look."""
+    path = _new(probe, "visible", b"x" * 5000)
+    if ask_another_process(lambda: int(files.read_regular(path, 1 << 16)[0] == b"x" * 5000)) != 1:
+        raise Broken("another process does not see the file that was just written")
+
+
+def _remove(probe: str) -> None:
+    folder = os.path.join(probe, "folder")
+    os.mkdir(folder)
+    os.unlink(_new(folder, "file"))
+    os.rmdir(folder)
+
+
+#: What is tried → (what it is called, who suffers)
+_STEPS: dict[Callable[[str], None], tuple[str, str]] = {
+    _exclusive: ("creating a file exclusively (O_EXCL)", "locks and temporary names of all tools rest on it"),
+    _replace: ("renaming a file over another", "every compile cache publishes its files that way"),
+    _rename_directory: ("renaming a directory", "TileLang, DeepGEMM and Warp publish whole entries that way"),
+    _hard_link: ("making a hard link", "the store publishes that way, and uv installs that way"),
+    _sync: ("syncing a file (fsync)", "what was published may be lost or empty after a crash"),
+    _seen_at_once: ("reading what was just written", "workers of one job share entries that way"),
+    _remove: ("removing a file and its directory", "temporary files stay, and tools that tidy up fail"),
+}
+
+
+#: A cold job with a few hundred kernels, or one C++ extension, writes this much.
+ERROR_BYTES, WARNING_BYTES = 100 << 20, 2 << 30
+#: Triton makes eight files for a kernel.
+ERROR_INODES, WARNING_INODES = 1000, 20_000
+#: What is reserved, and given back, to see whether a quota allows it.
+_TRIAL_BYTES = 16 << 20
+_TRIAL_FILES = 16
+
+
+class Space(Check):
+    name = "space"
+    summary = "too little free space or too few free inodes, and quotas that are used up, tried out by reserving some"
+    roles = DIRECTORIES
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        fd = os.open(subject.real, files.NAMES | os.O_DIRECTORY)
+        try:
+            free, inodes = filesystem.free_space(fd)
+        finally:
+            os.close(fd)
+        why = "a job that compiles fails with ENOSPC, and half-written entries may stay"
+        full = severity(free, ERROR_BYTES, WARNING_BYTES)
+        if full:
+            what = f"{words.size(free)} are free in {subject.path}"
+            yield Finding(self.name, full, what, look(subject.path), why, _fix(subject))
+        few = severity(inodes, ERROR_INODES, WARNING_INODES) if inodes >= 0 else ""
+        if few:
+            what = f"{words.plural(inodes, 'inode is', 'inodes are')} free in {subject.path}"
+            yield Finding(self.name, few, what, look(subject.path), why, _fix(subject))
+        if ERROR not in (full, few):
+            yield from self._quota(subject)
+
+    def _quota(self, subject: Subject) -> Iterator[Finding]:
+        try:
+            with corner(subject.real) as probe:
+                _reserve(probe)
+        except OSError as error:
+            if error.errno not in (errno.EDQUOT, errno.ENOSPC, errno.EFBIG):
+                return  # read-only, or not permitted: other checks say so
+            what = f"{words.size(_TRIAL_BYTES)} cannot be reserved in {subject.path}: {name_of(error)}"
+            why = f"the file system has space, and uid {subject.machine.uid} may not have it: a quota, or a limit"
+            yield Finding(self.name, ERROR, what, look(subject.path), why, "quota -s")
+
+
+def severity(left: int, error_below: int, warning_below: int) -> str:
+    if left < error_below:
+        return ERROR
+    return WARNING if left < warning_below else ""
+
+
+def _reserve(probe: str) -> None:
+    for number in range(_TRIAL_FILES):
+        os.close(os.open(os.path.join(probe, str(number)), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    fd = os.open(os.path.join(probe, "0"), os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fallocate(fd, 0, _TRIAL_BYTES)
+    finally:
+        os.close(fd)
+
+
+def _fix(subject: Subject) -> str:
+    path = commands.quote(subject.path)
+    if STORE in subject.roles:
+        return f"ondol store gc --store {path} --min-free {words.size(WARNING_BYTES).replace(' ', '')}"
+    return f"du -xhd 1 {path} | sort -h | tail"
+
+
+#: File systems keep times to a second or two, and servers may be slow to answer.
+TOLERATED = 10.0
+
+
+class Clock(Check):
+    name = "clock"
+    summary = "a file server whose clock is not this machine's, seen by the time of a new file"
+    roles = frozenset({CACHE, STORE})
+
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        try:
+            with corner(subject.real) as probe:
+                path = os.path.join(probe, "now")
+                before = time.time()
+                files.write_new(path, b"now", 0o600, sync=False)
+                after = time.time()
+                theirs = os.stat(path).st_mtime
+        except OSError:
+            return  # nothing can be made there: other checks say so
+        ahead = skew(before, after, theirs)
+        if abs(ahead) > TOLERATED:
+            direction = "ahead of" if ahead > 0 else "behind"
+            what = f"the clock behind {subject.path} is {words.seconds(abs(ahead))} {direction} this machine's"
+            why = "ninja builds again and again, entries look too old or too new to whoever cleans up by age"
+            fix = "chronyc tracking || timedatectl timesync-status"
+            yield Finding(self.name, WARNING, what, look(subject.path), why, fix)
+
+
+def skew(before: float, after: float, theirs: float) -> float:
+    """How far a time that was given between two of ours lies outside them; 0 if it does not."""
+    if theirs > after:
+        return theirs - after
+    return min(theirs - before, 0.0)
