@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from report_window import MARKUP, Window
 from suites import Result, Suite, suite
 
 __all__ = ["suite"]
 
-#: Hostile to whoever puts it into a page, a script or an attribute.
-MARKUP = (
-    "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> javascript:alert(1)"
-)
 TESTS = f"""
 import os, pathlib, signal, threading
 import pytest
@@ -60,7 +61,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
     place = tmp_path_factory.mktemp("ran")
     made = Suite(place).write(test_ops=TESTS)
     made.variables = {"ONDOL_STORE": str(place / "store"), "XDG_STATE_HOME": str(place / "state")}
-    result = made.ondol("--dist=loadgroup", "--ondol-perfetto=trace.json", "--grace=0.5")
+    result = made.ondol("--dist=loadgroup", "--ondol-html=page.html", "--ondol-perfetto=trace.json", "--grace=0.5")
     assert result.status == 1, result.output
     return result
 
@@ -69,3 +70,41 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Result:
 def place(ran: Result) -> Path:
     assert ran.journal is not None
     return ran.journal.parent
+
+
+# ---------------------------------------------------------------------- a browser
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        # As root it cannot make its own sandbox; the pages are ours.
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def window(browser: Browser) -> Iterator[Callable[..., Window]]:
+    """Makes windows; when the test is over, none of them may have complained or sent a request."""
+    windows: list[Window] = []
+
+    def make(**options: Any) -> Window:
+        windows.append(Window(browser, **options))
+        return windows[-1]
+
+    yield make
+    for one in windows:
+        one.context.close()
+    assert [text for one in windows for text in one.complaints] == []
+    assert {url for one in windows for url in one.requests if not url.startswith("file://")} == set()
+    assert all(len({url.split("#")[0] for url in one.requests}) <= 1 for one in windows), "one file and nothing else"
+
+
+@pytest.fixture
+def page(window: Callable[..., Window], place: Path) -> Page:
+    """The page of the real run."""
+    return window().open(place / "page.html")

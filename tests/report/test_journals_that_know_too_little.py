@@ -20,7 +20,6 @@ def test_every_worker_has_a_start_and_an_end(ran: Result) -> None:
         assert 0 <= life.asked <= life.up <= life.end <= found.seconds
         assert life.why
     assert any(life.abnormal for life in lives)
-    assert any(life.recycled for life in lives), "the state-leak suspect was judged in a fresh worker"
 
 
 def test_every_attempt_is_one_bar_on_its_own_device(ran: Result) -> None:

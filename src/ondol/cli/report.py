@@ -26,6 +26,7 @@ _EXAMPLES = """\
 
 #: What both this command and `ondol test` write.
 PAGES = {
+    "html": "write a page here that needs nothing else: timeline, failures by cause, devices, caches",
     "perfetto": "write a trace for ui.perfetto.dev or chrome://tracing here",
 }
 
@@ -34,7 +35,7 @@ def main(arguments: list[str]) -> int:
     from ondol.fleet import journals, past
     from ondol.fleet.record import load
     from ondol.jobs import past_runs
-    from ondol.report import run_json, run_junit, run_markdown, run_perfetto
+    from ondol.report import run_json, run_junit, run_markdown, run_page, run_perfetto
 
     parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
     text = "the file that the run's summary named, latest, or a name from `ondol history`"
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> int:
         return _compare(past.of_record(records[0]), past.of_record(records[1]), args.json_file)
     record = records[0]
     wanted = [(args.junit, run_junit.render), (args.json_file, run_json.render), (args.md, run_markdown.render)]
-    wanted += [(args.perfetto, run_perfetto.render)]
+    wanted += [(args.html, run_page.render), (args.perfetto, run_perfetto.render)]
     for target, render in wanted:
         if target:
             _write(target, render(record))
@@ -69,9 +70,9 @@ def main(arguments: list[str]) -> int:
 def write_pages(journal: Path, wanted: dict[str, str | None]) -> None:
     """After a run. A file that cannot be written costs a line, not the run's status: `ondol report` makes it again."""
     from ondol.fleet.record import load
-    from ondol.report import run_perfetto
+    from ondol.report import run_page, run_perfetto
 
-    render = {"perfetto": run_perfetto.render}
+    render = {"html": run_page.render, "perfetto": run_perfetto.render}
     for name, target in wanted.items():
         if target and journal.exists():
             try:

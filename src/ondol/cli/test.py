@@ -89,7 +89,13 @@ def main(arguments: list[str]) -> int:
     ours, theirs = parse(arguments)
     if find_spec("pytest") is None:  # said before anything is opened or started
         raise ModuleNotFoundError(name="pytest")
-    if any(word.split("=")[0] == "--retries" for word in arguments) and find_spec("pytest_retry"):
+    typed = {word.split("=")[0] for word in arguments}
+    if "--html" in typed and find_spec("pytest_html"):
+        raise UsageError(
+            "--html is an option of Ondol and of pytest-html, which is installed; nothing was run",
+            hint="--ondol-html FILE for Ondol's page; PYTEST_ADDOPTS=--html=FILE for pytest-html's",
+        )
+    if "--retries" in typed and find_spec("pytest_retry"):
         raise UsageError(
             "--retries is an option of Ondol and of pytest-retry, which is installed; nothing was run",
             hint="--ondol-retries N for attempts after a crash; -o retries=N for pytest-retry's",

@@ -13,9 +13,6 @@ from ondol.fleet import journal, messages
 from ondol.fleet.model import node_of
 from ondol.fleet.record import AttemptRecord, RunRecord
 
-#: What a worker that nothing happened to says at its end.
-_ORDERLY_END = "the run is over"
-
 
 class Phase(NamedTuple):
     name: str
@@ -43,11 +40,6 @@ class Generation(NamedTuple):
     why: str = ""
     abnormal: bool = False
     ran: int = 0
-
-    @property
-    def recycled(self) -> bool:
-        """It was replaced although nothing had happened to it."""
-        return not self.abnormal and self.why not in {"", _ORDERLY_END}
 
 
 class Mark(NamedTuple):

@@ -1,0 +1,48 @@
+"""What went wrong in a run, each thing once: failures with the same first cause are one group. Pure.
+
+A cause that Ondol knows (`ondol explain`) has a meaning and a cure. The others are told apart by what they say,
+whatever its numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ondol.fleet.record import AttemptRecord, RunRecord
+from ondol.fleet.verdict import Verdict
+from ondol.heal.match import Scanner, blocks, first_cause
+from ondol.heal.signature import Signature
+
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_LONGEST = 200
+
+
+@dataclass
+class Group:
+    title: str
+    signature: Signature | None = None
+    items: list[int] = field(default_factory=list)
+
+
+def groups(record: RunRecord, signatures: Sequence[Signature]) -> list[Group]:
+    """The largest first, then in the order of the items."""
+    scanner, found = Scanner(signatures), dict[str, Group]()
+    for number, item in enumerate(record.items):
+        if not (item.bad or item.verdict == Verdict.DEVICE_LOST.value):
+            continue
+        known = _known(scanner, item.attempts[-1]) if item.attempts else None
+        said = " ".join(item.why.split())[:_LONGEST] or item.verdict
+        title = known.meaning if known else f"{item.verdict}: {said}"
+        name = known.id if known else _NUMBERS.sub("0", title)
+        found.setdefault(name, Group(" ".join(title.split()), known)).items.append(number)
+    return sorted(found.values(), key=lambda group: -len(group.items))
+
+
+def _known(scanner: Scanner, attempt: AttemptRecord) -> Signature | None:
+    told = [attempt.reason, attempt.text, attempt.dump, *attempt.output.values()]
+    scanner.forget()
+    lines = "\n".join(filter(None, told)).split("\n")
+    cause = first_cause([hit for number, block in blocks(lines) for hit in scanner.block(block, number)])
+    return cause.signature if cause else None

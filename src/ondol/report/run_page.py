@@ -1,0 +1,198 @@
+"""`--html FILE`: a run as one page that needs nothing else: no network, no other file.
+
+Everything that a test said is data here and never markup: it travels compressed, as letters and digits, and the page's
+script puts it on the screen as text. The page allows itself exactly its own script and its own style, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shlex
+import zlib
+from importlib.resources import files
+from typing import Any
+
+from ondol import __version__
+from ondol.fleet.messages import NodeUp, Probed
+from ondol.fleet.record import AttemptRecord, RunRecord
+from ondol.heal.signature import load as load_signatures
+from ondol.report import run_causes, timeline, why_slow
+from ondol.report.timeline import Bar, Lane
+
+#: A longer text keeps its beginning and its end.
+HEAD, TAIL = 6000, 14000
+#: Bytes of compressed texts, and characters of them before that. Past either, the page says where the rest is.
+MOST_PACKED, MOST_TEXT = 850_000, 24_000_000
+LEFT_OUT = -1
+#: Options of the run that the command for one item repeats.
+_REPEATED = ("devices", "engine", "launch", "nodes", "slurm", "srun", "agent", "node-dir", "timeout")
+
+
+def render(record: RunRecord) -> str:
+    texts = Texts()
+    data = _pack(json.dumps(_data(record, texts), separators=(",", ":"), default=str).encode())
+    folder = files("ondol.report").joinpath("html")
+    page, style, script = (
+        folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
+    )
+    allowed = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+    )
+    parts = {"@POLICY@": allowed, "@STYLE@": style, "@SCRIPT@": script, "@DATA@": data, "@TEXTS@": texts.packed()}
+    for name, part in parts.items():
+        before, found, after = page.partition(name)
+        assert found, f"page.html has no {name}"
+        page = before + part + after
+    return page
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+class Texts:
+    """What tests said, each text once, as much as fits. Number 0 is the empty one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {"": 0}
+        self._deflate = zlib.compressobj(9)
+        self._packed = bytearray(self._deflate.compress(b'[""'))
+        self._length = 0
+
+    def number(self, text: str) -> int:
+        if len(text) > HEAD + TAIL:
+            gone = len(text) - HEAD - TAIL
+            text = f"{text[:HEAD]}\n[… {gone} characters are left out here; the journal has them …]\n{text[-TAIL:]}"
+        if text in self._known:
+            return self._known[text]
+        if len(self._packed) > MOST_PACKED or self._length > MOST_TEXT:
+            return LEFT_OUT
+        self._length += len(text)
+        # Flushed now and then, so that the size is known when the next one comes.
+        self._packed += self._deflate.compress(b"," + json.dumps(text).encode())
+        if len(text) > 1000:
+            self._packed += self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        self._known[text] = len(self._known)
+        return self._known[text]
+
+    def packed(self) -> str:
+        return base64.b64encode(bytes(self._packed + self._deflate.compress(b"]") + self._deflate.flush())).decode()
+
+
+def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
+    found = timeline.of(record)
+    return {
+        "made": __version__,
+        "began": record.first,
+        "seconds": round(found.seconds, 3),
+        "collected": round(found.collected, 3),
+        "complete": record.complete,
+        "stopped": record.stopped.reason if record.stopped else "",
+        "status": record.status,
+        "counts": record.counts(),
+        "run": {"root": record.run.root, "mode": record.run.mode, "found": record.run.found},
+        "versions": {"Python": record.run.python, "pytest": record.run.pytest, "Ondol": __version__},
+        "again": _again(record),
+        "reasons": [[one.text, one.item] for one in why_slow.reasons(found, record)],
+        "causes": [_cause(group) for group in run_causes.groups(record, load_signatures())],
+        "fatal": [list(one) for one in record.fatal],
+        "notes": record.notes[:200],
+        "ids": [item.nodeid for item in record.items],
+        "verdicts": [item.verdict for item in record.items],
+        "flaky": [number for number, item in enumerate(record.items) if item.flaky],
+        "why": [texts.number(item.why) for item in record.items],
+        "lanes": [_lane(lane) for lane in found.lanes],
+        "attempts": [_attempt(n, bar, texts) for n, lane in enumerate(found.lanes) for bar in lane.bars],
+        "marks": [[round(mark.at, 3), mark.kind, mark.where, mark.text] for mark in found.marks],
+        "devices": _devices(record),
+        "rooms": [_room(room.node, room.room) for room in record.rooms],
+    }
+
+
+def _again(record: RunRecord) -> str:
+    """The beginning of the command that runs one item; the page adds its name."""
+    words = ["ondol", "test"]
+    for word in record.run.arguments:
+        name, equals, value = word.removeprefix("--ondol-").partition("=")
+        if word.startswith("--ondol-") and equals and name in _REPEATED:
+            words += [f"--{name}={value}"]
+    return shlex.join(words)
+
+
+def _cause(group: run_causes.Group) -> dict[str, Any]:
+    known = group.signature
+    told = {"cure": " ".join(known.cure.split()), "id": known.id} if known else {}
+    return {"title": group.title, "items": group.items, **told}
+
+
+def _lane(lane: Lane) -> dict[str, Any]:
+    lives = [
+        [life.worker, round(life.asked, 3), round(life.up, 3), round(life.end, 3), life.why, life.abnormal, life.ran]
+        for life in lane.generations
+    ]
+    prepared = [[item, round(begin, 3), round(end, 3)] for item, begin, end in lane.prepared]
+    return {"slot": lane.slot, "device": lane.device, "node": lane.node, "lives": lives, "prepared": prepared}
+
+
+def _attempt(lane: int, bar: Bar, texts: Texts) -> list[Any]:
+    """A row; what most attempts do not have is left away at its end."""
+    attempt = bar.attempt
+    phases: list[Any] = [[phase.name[0], round(phase.end - phase.begin, 4)] for phase in bar.phases]
+    row = [bar.item, attempt.number, lane, round(bar.begin, 4), round(bar.end, 4), attempt.outcome, attempt.warm]
+    row += [attempt.worker, phases]
+    told = _told(attempt, texts)
+    return [*row, told] if told else row
+
+
+def _told(attempt: AttemptRecord, texts: Texts) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "reason": texts.number(attempt.reason),
+        "text": texts.number(attempt.text),
+        "stacks": texts.number(attempt.dump),
+        "output": {name: texts.number(text) for name, text in attempt.output.items() if text},
+        "dirt": [list(pair) for pair in attempt.dirt],
+        "cut": attempt.phase,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _devices(record: RunRecord) -> list[dict[str, Any]]:
+    told = [*record.run.devices, *(d for node in record.nodes if isinstance(node, NodeUp) for d in node.devices)]
+    kinds = {str(d["name"]): str(d.get("kind", "")) for d in told if isinstance(d, dict)}
+    for slot in record.slots.values():
+        kinds.setdefault(slot.device, "")
+    aside = {one.device: one for one in record.quarantines}
+    probes = [event for _, event in record.story if isinstance(event, Probed)]
+    return [
+        {
+            "name": name,
+            "kind": kind,
+            "aside": aside[name].why if name in aside else "",
+            "witnesses": list(aside[name].items) if name in aside else [],
+            "probes": [probe.fault or "healthy" for probe in probes if probe.device == name],
+        }
+        for name, kind in kinds.items()
+        if name
+    ]
+
+
+_OF_ROOM = ("store", "scope", "publish_decision", "warnings", "remarks", "passed_over", "seconds")
+_OF_TOOL = (
+    *("filled", "filled_bytes", "left_out", "used", "remade", "new", "published", "published_bytes"),
+    *("seconds_saved", "seconds_new", "refused", "untrusted", "bad_packs"),
+)
+
+
+def _room(node: str, room: dict[str, Any]) -> dict[str, Any]:
+    tools = [
+        {"name": name, **{key: tool[key] for key in _OF_TOOL if tool.get(key) is not None}}
+        for name, tool in room.get("tools", {}).items()
+        if tool.get("managed", True) and any(tool.get(key) for key in _OF_TOOL)
+    ]
+    return {"node": node, "tools": tools, **{key: room[key] for key in _OF_ROOM if room.get(key)}}

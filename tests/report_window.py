@@ -1,0 +1,34 @@
+"""A page of a report in a real browser, and what its makers throw at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from playwright.sync_api import Browser, Page
+
+#: Hostile to whoever puts it into a page, a script or an attribute.
+MARKUP = (
+    "</script><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> javascript:alert(1)"
+)
+
+
+class Window:
+    """A page that was opened from its file, and everything that it complained about or asked the network for."""
+
+    def __init__(self, browser: Browser, **options: Any) -> None:
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        self.context.set_default_timeout(120_000)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def open(self, file: Path, item: str = "") -> Page:
+        link = f"#item={quote(item, safe='')}" if item else ""
+        self.page.goto(f"file://{file}{link}")
+        self.page.wait_for_selector("html[data-ready]")
+        return self.page
