@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ondol.explain.match import Scanner, blocks, first_cause
+from ondol.explain.signature import Signature
 from ondol.fleet.record import AttemptRecord, RunRecord
 from ondol.fleet.verdict import Verdict
-from ondol.heal.match import Scanner, blocks, first_cause
-from ondol.heal.signature import Signature
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _LONGEST = 200

@@ -15,9 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from ondol import __version__
+from ondol.explain.signature import load as load_signatures
 from ondol.fleet.messages import NodeUp, Probed
 from ondol.fleet.record import AttemptRecord, RunRecord
-from ondol.heal.signature import load as load_signatures
 from ondol.report import run_causes, timeline, why_slow
 from ondol.report.timeline import Bar, Lane
 
