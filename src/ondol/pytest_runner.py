@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from argparse import ArgumentTypeError
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
-from ondol.jobs import local_agent, past_runs, run_beyond, run_session
+from ondol.jobs import chosen_items, local_agent, past_runs, run_beyond, run_session
 from ondol.report import run_github, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
@@ -154,6 +155,10 @@ class Runner:
             else:
                 self.far = run_session.Far(engine, wish, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
+            rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
+            # Before this run has a journal, which would be the latest.
+            self.earlier = chosen_items.earlier(rerun, history, config.rootpath) if rerun else None
+            self.known = [] if config.getoption("ondol_no_known") else chosen_items.known_entries(config.rootpath)
             self.book = Book(run_session.journal_path(config))
         except OSError as error:
             path = run_session.journal_path(config)
@@ -163,12 +168,40 @@ class Runner:
         self.config = config
         self.ran = False
         self.not_kept = ""
+        self.collected: list[str] = []
+        self.told: list[str] = []
 
     # ------------------------------------------------------------------ collection
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         if isinstance(collector, pytest.File):
             self.book.write(journal.Collecting(collector.nodeid))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None]:
+        """What `-k` and its like leave is what `--rerun` and `--shard` choose from."""
+        self.collected = [item.nodeid for item in items]
+        yield
+        shard, history = self.config.getoption("ondol_shard"), self.config.getoption("ondol_history")
+        root = self.config.rootpath
+        try:
+            if self.earlier is not None:
+                self._choose(items, chosen_items.rerun(self.earlier, [item.nodeid for item in items], root))
+            if shard:
+                self._choose(items, chosen_items.shard(shard, [item.nodeid for item in items], history, root))
+        except OndolError as error:
+            raise pytest.UsageError(str(error))
+
+    def _choose(self, items: list[pytest.Item], chosen: chosen_items.Chosen) -> None:
+        self.told += chosen.told
+        places = set(chosen.places)
+        left = [item for place, item in enumerate(items) if place not in places]
+        if left:
+            self.config.hook.pytest_deselected(items=left)
+            items[:] = [items[place] for place in chosen.places]
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        return [words.printable(f"ondol: {line}") for line in self.told]
 
     # ------------------------------------------------------------------ the run
 
@@ -181,7 +214,10 @@ class Runner:
             return True
         try:
             wish = self.config.stash[xdist_options.WISH]
-            run_session.run_session(session, self.fleet, self.book, wish.dist, self.far)
+            ids = [item.nodeid for item in session.items]
+            known, notes = chosen_items.muted(self.known, ids, self.collected, self.config.rootpath)
+            notes = [*self.told, *notes]
+            run_session.run_session(session, self.fleet, self.book, wish.dist, self.far, known, notes)
         except OndolError as error:
             raise pytest.UsageError(str(error))
         self.ran = True
@@ -247,6 +283,8 @@ def exit_status(status: int, record: RunRecord) -> int:
         return int(pytest.ExitCode.INTERNAL_ERROR)
     if record.stopped is not None and record.stopped.reason == "session-timeout":
         return exitcodes.SESSION_TIMEOUT
+    if status == pytest.ExitCode.OK and record.expired:
+        return int(pytest.ExitCode.TESTS_FAILED)
     if status == pytest.ExitCode.OK and record.unknown:
         return exitcodes.INCOMPLETE
     # What the settings of the cache wing ask for is a matter of the rooms, and those are on the nodes.

@@ -55,6 +55,8 @@ PURE = [
     "fleet/messages.py",
     "fleet/outcome.py",
     "fleet/past.py",
+    "fleet/selection.py",
+    "fleet/known.py",
     "fleet/kept_file.py",
     "report/compare.py",
     "engines/compare.py",

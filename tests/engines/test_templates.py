@@ -168,8 +168,11 @@ def test_the_first_difference_is_not_the_first() -> None:
     assert "it collected 1 items, the controller 2" in compare.first_difference(["a", "b"], ["a"])
     assert "item 2: b only here" in compare.first_difference(["a", "b"], ["a"])
     assert "item 2: b only there" in compare.first_difference(["a"], ["a", "b"])
-    assert compare.only_order_differs(["a", "b"], ["b", "a"])
-    assert not compare.only_order_differs(["a", "a"], ["a", "a"])
+    assert compare.can_be_ordered(["a", "b"], ["b", "a"])
+    assert not compare.can_be_ordered(["a", "a"], ["a", "a"])
+    assert not compare.can_be_ordered(["a"], ["a", "b"])
+    assert compare.can_be_ordered(["b"], ["a", "b"], chosen=True)
+    assert not compare.can_be_ordered(["a", "c"], ["a", "b", "d"], chosen=True)
     assert compare.digest(["a", "b"]) != compare.digest(["b", "a"])
 
 

@@ -11,9 +11,12 @@ def digest(ids: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(ids).encode(errors="surrogatepass")).hexdigest()
 
 
-def only_order_differs(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """The same items, each once: a plugin shuffled them, and they can be put in our order."""
-    return len(ours) == len(theirs) == len(set(ours)) and set(ours) == set(theirs)
+def can_be_ordered(ours: Sequence[str], theirs: Sequence[str], *, chosen: bool = False) -> bool:
+    """The same items, each once: a plugin shuffled them, and they can be put in our order. `chosen`: ours are a part of
+    what was collected here, so there may be more of them there.
+    """
+    once = len(ours) == len(set(ours)) and len(theirs) == len(set(theirs))
+    return once and (set(ours) <= set(theirs) if chosen else set(ours) == set(theirs))
 
 
 def first_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:

@@ -50,6 +50,8 @@ class Terms:
     #: So long before the end of the allocation nothing more is handed out.
     margin: float = 60.0
     show_errors: bool = False
+    #: The ids are a part of what was collected here (`--rerun`, `--shard`).
+    chosen: bool = False
 
 
 @dataclass
@@ -247,7 +249,7 @@ class Links:
             node.send(self.terms.go)
 
     def _on_ids(self, node: Node, message: messages.Ids) -> None:
-        if compare.only_order_differs(self.terms.ids, list(message.ids)):
+        if compare.can_be_ordered(self.terms.ids, list(message.ids), chosen=self.terms.chosen):
             node.send(messages.Order(self.terms.ids))
         else:
             node.hopeless = True

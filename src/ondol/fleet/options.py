@@ -173,6 +173,17 @@ OPTIONS: tuple[Option, ...] = (
         {"default": "", "metavar": "DIR"},
     ),
     Option(
+        "rerun",
+        "run what failed, was not run or was flaky in this run: latest, a journal, a name from `ondol history`",
+        {"default": "", "metavar": "RUN"},
+    ),
+    Option(
+        "shard",
+        "run the second of five parts: 2/5; balanced by the durations in a shared --history, else by the files' items",
+        {"default": "", "metavar": "N/M"},
+    ),
+    Option("no-known", "do not read ondol-known.toml", {"action": "store_true", "default": False}),
+    Option(
         "live",
         "one line per device on a terminal: auto, off (default: auto)",
         {"choices": ["auto", "off"], "default": "auto"},
@@ -182,7 +193,7 @@ OPTIONS: tuple[Option, ...] = (
 
 #: Not in the ini file: what `ondol test` must know before there is a pytest, and what is different in every run.
 _TYPED = {"engine", "launch", "nodes", "slurm", "srun", "agent", "node-dir", "collect-timeout", "journal"}
-_TYPED |= {"history"}
+_TYPED |= {"history", "rerun", "shard", "no-known"}
 IN_FILE = tuple(option for option in OPTIONS if option.name not in _TYPED)
 
 

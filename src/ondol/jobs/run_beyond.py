@@ -52,5 +52,6 @@ def start_links(
         silence=option("ondol_engine_silence"),
         margin=option("ondol_engine_margin"),
         show_errors=option("capture") == "no",
+        chosen=bool(option("ondol_rerun") or option("ondol_shard")),
     )
     return Links(engine, terms)

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from ondol.jobs.item_caches import ItemCaches
 from ondol.jobs.local_agent import LocalAgent, limits_of
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
+
+NOTHING_KNOWN = journal.Known({}, ())
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,15 @@ class _FarLinks:
             self._links.bury()
 
 
-def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, far: Far | None = None) -> None:
+def run_session(
+    session: pytest.Session,
+    fleet: Fleet,
+    book: Book,
+    dist: str,
+    far: Far | None = None,
+    muted: journal.Known = NOTHING_KNOWN,
+    notes: Sequence[str] = (),
+) -> None:
     """Run every collected item; returns when each has its verdict, in the book's record."""
     config = session.config
     durations = estimates_path(config)
@@ -149,8 +160,9 @@ def run_session(session: pytest.Session, fleet: Fleet, book: Book, dist: str, fa
                 else LocalAgent(session, fleet, tmpdir, [book.fileno(), *interrupts.descriptors()])
             )
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
+            book.write(*([muted] if muted != NOTHING_KNOWN else []), *map(journal.Note, notes))
             live = _live_view(config, known)
-            show = PytestShow(session, live)
+            show = PytestShow(session, live, {int(item): why for item, why in muted.muted.items()})
             if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
                 show.name_workers(lambda slot: worker_names.name(slot, scheduler.slots), settings.uid)
             for state in scheduler.slots.values():

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ondol.fleet.record import RunRecord
-from ondol.fleet.verdict import Verdict
 from ondol.report import run_markdown
 
 #: GitHub shows ten of each kind per step.
@@ -23,10 +22,11 @@ def escape(text: str, *, value: bool = False) -> str:
 def commands(record: RunRecord) -> list[str]:
     found = []
     for item in record.items:
-        if Verdict(item.verdict).bad:
+        if item.bad:
             path = escape(item.nodeid.split("::")[0], value=True)
             title = escape(f"{item.verdict}: {item.nodeid}", value=True)
             found.append(f"::error file={path},title={title}::{escape(item.why or item.verdict)}")
+    found += [f"::error title=known to fail::{escape(text)}" for text in record.expired]
     for quarantine in record.quarantines:
         title = escape(f"device {quarantine.device} set aside", value=True)
         found.append(f"::warning title={title}::{escape(quarantine.why)}")

@@ -18,6 +18,7 @@ def render(record: RunRecord) -> str:
         "status": record.status,
         "counts": record.counts(),
         "run": as_line(record.run),
+        "expired": record.expired,
         "quarantined": [q._asdict() for q in record.quarantines],
         "nodes": [{"event": as_line(n)["e"], **_node(n)} for n in record.nodes],
         "rooms": [{"node": r.node, "status": r.status, **r.room} for r in record.rooms],

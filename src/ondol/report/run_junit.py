@@ -8,8 +8,9 @@ import re
 import time
 from xml.etree import ElementTree
 
+from ondol.fleet import known
 from ondol.fleet.messages import NodeOut
-from ondol.fleet.record import AttemptRecord, ItemRecord, RunRecord
+from ondol.fleet.record import MUTED, AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
 
 #: XML 1.0 cannot hold these at all, not even escaped.
@@ -29,10 +30,10 @@ def render(record: RunRecord) -> str:
     counts = record.counts()
     seconds = sum(a.seconds for item in record.items for a in item.attempts)
     totals = {
-        "tests": str(len(record.items) + len(record.fatal)),
+        "tests": str(len(record.items) + len(record.fatal) + len(record.expired)),
         "failures": str(counts.get("failed", 0)),
-        "errors": str(sum(counts.get(name, 0) for name in _ERRORS) + len(record.fatal)),
-        "skipped": str(sum(counts.get(name, 0) for name in _SKIPS)),
+        "errors": str(sum(counts.get(name, 0) for name in _ERRORS) + len(record.fatal) + len(record.expired)),
+        "skipped": str(sum(counts.get(name, 0) for name in (*_SKIPS, MUTED))),
         "time": f"{seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", {"name": "ondol", **totals})
@@ -47,10 +48,11 @@ def render(record: RunRecord) -> str:
         _property(properties, f"node.{node.node}", node.why)
     for item in record.items:
         _case(suite, item)
-    for fatal in record.fatal:
-        name = {"classname": "", "name": clean(fatal.file), "file": clean(fatal.file), "time": "0"}
+    found = [("collection", fatal.file, fatal.why) for fatal in record.fatal]
+    for kind, file, why in [*found, *(("known", known.FILE, why) for why in record.expired)]:
+        name = {"classname": "", "name": clean(file), "file": clean(file), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", name)
-        ElementTree.SubElement(case, "error", {"type": "collection", "message": clean(fatal.why)})
+        ElementTree.SubElement(case, "error", {"type": kind, "message": clean(why)})
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
 
 
@@ -91,7 +93,10 @@ def _case(suite: ElementTree.Element, item: ItemRecord) -> None:
 
 
 def _result(case: ElementTree.Element, item: ItemRecord) -> None:
-    if item.verdict in _SKIPS:
+    if item.muted:
+        message = clean(f"{item.verdict}, which is known ({item.known}): {item.why}")
+        ElementTree.SubElement(case, "skipped", {"type": MUTED, "message": message})
+    elif item.verdict in _SKIPS:
         ElementTree.SubElement(case, "skipped", {"type": item.verdict, "message": clean(item.why)})
     elif item.verdict == Verdict.FAILED.value or item.verdict in _ERRORS:
         tag = "failure" if item.verdict == Verdict.FAILED.value else "error"

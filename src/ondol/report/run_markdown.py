@@ -24,15 +24,18 @@ def render(record: RunRecord) -> str:
         lines.append(f"- device {words.code_span(quarantine.device)} was set aside: {_one_line(quarantine.why)}")
     for fatal in record.fatal:
         lines.append(f"- {words.code_span(fatal.file)} ended the process that collected it: {_one_line(fatal.why)}")
-    bad = [item for item in record.items if (verdict := Verdict(item.verdict)).bad or verdict is Verdict.DEVICE_LOST]
+    lines += [f"- {_one_line(text)}" for text in record.expired]
+    bad = [item for item in record.items if item.bad or item.verdict == Verdict.DEVICE_LOST.value]
     if bad:
         lines += ["", "| item | verdict | attempts | device | why |", "|---|---|---|---|---|"]
         lines += [_row(item) for item in bad[:SHOWN]]
         lines += [f"| and {len(bad) - SHOWN} more | | | | |"] if len(bad) > SHOWN else []
-    flaky = [item for item in record.items if item.flaky]
-    if flaky:
-        lines += ["", "Flaky:", ""]
-        lines += [f"- {words.code_span(item.nodeid)}: {_one_line(item.why)}" for item in flaky[:SHOWN]]
+    flaky = [(item.nodeid, item.why) for item in record.items if item.flaky]
+    muted = [(item.nodeid, f"{item.verdict}: {item.known}") for item in record.items if item.muted]
+    for title, found in (("Flaky:", flaky), ("Known to fail:", muted)):
+        if found:
+            lines += ["", title, ""]
+            lines += [f"- {words.code_span(nodeid)}: {_one_line(why)}" for nodeid, why in found[:SHOWN]]
     return "\n".join(lines) + "\n"
 
 

@@ -36,8 +36,10 @@ class Node:
 class PytestShow:
     """What a controller shows, in pytest's terms."""
 
-    def __init__(self, session: pytest.Session, live: LiveView | None) -> None:
+    def __init__(self, session: pytest.Session, live: LiveView | None, muted: dict[int, str] | None = None) -> None:
         self.session = session
+        #: Item → why its failure turns nothing red.
+        self._muted = muted or {}
         self.config = session.config
         self.live = live
         self._logs = AttemptLogs(session.config.getoption("ondol_log_dir"), [i.nodeid for i in session.items])
@@ -98,12 +100,18 @@ class PytestShow:
         return self._nodes.get(worker) or self._nodes.setdefault(worker, Node(worker))
 
     def late(self, item: int, report: dict[str, Any]) -> None:
-        found = pytest_inside.report_from_wire(self.session.items[item], report)
-        self.session.items[item].ihook.pytest_runtest_logreport(report=found)
+        self._log(item, pytest_inside.report_from_wire(self.session.items[item], report))
 
     def late_death(self, item: int, why: str) -> None:
         node = self.session.items[item]
-        node.ihook.pytest_runtest_logreport(report=_made(node, "teardown", f"crashed: {why}", 0.0))
+        self._log(item, _made(node, "teardown", f"crashed: {why}", 0.0))
+
+    def _log(self, item: int, report: pytest.TestReport) -> None:
+        """A muted failure is told as every reporter, also of others, knows one that is expected."""
+        if report.failed and item in self._muted:
+            report.outcome = "skipped"
+            report.wasxfail = report.ondol_known = self._muted[item]  # type: ignore[attr-defined]
+        self.session.items[item].ihook.pytest_runtest_logreport(report=report)
 
     def result(self, number: int, item: ItemRecord) -> str:
         """Returns what went wrong beside, in words."""
@@ -129,7 +137,7 @@ class PytestShow:
             if item.attempts:
                 # By the last one's worker: for pytest's JUnit file another worker's report is another test case.
                 self._sign(report, number, item.attempts[-1])
-            hook.pytest_runtest_logreport(report=report)
+            self._log(number, report)
         hook.pytest_runtest_logfinish(nodeid=node.nodeid, location=node.location)
 
     def _sign(self, report: Any, number: int, attempt: AttemptRecord) -> None:
@@ -212,6 +220,8 @@ def status_of(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """pytest's category, letter and word, where ours differ."""
     if getattr(report, "outcome", "") == "rerun":
         return "rerun", "R", "RERUN"
+    if hasattr(report, "ondol_known"):
+        return "known", "k", "KNOWN"
     final: Final | None = getattr(report, "ondol_final", None)
     if final is None:
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ def lines(record: RunRecord, journal: Path) -> list[str]:
         found += [f"{room.node}: {line.removeprefix('ondol: ')}" for line in room.lines]
     found += [f"set aside: {one.device}: {one.why}" for one in record.quarantines]
     found += _some("flaky", [item for item in record.items if item.flaky])
+    found += _some("known", [item for item in record.items if item.muted], lambda item: item.known)
+    found += [f"error: {text}" for text in record.expired]
     found += _left_behind(record)
     for verdict in (Verdict.DEVICE_LOST, Verdict.NOT_RUN):
         found += _some(verdict.value, [item for item in record.items if item.verdict == verdict.value])
@@ -47,8 +51,8 @@ def _left_behind(record: RunRecord) -> list[str]:
     return lines[:SHOWN] + ([f"left behind: and {len(lines) - SHOWN} more kinds"] if len(lines) > SHOWN else [])
 
 
-def _some(word: str, items: list[ItemRecord]) -> list[str]:
-    found = [f"{word}: {item.nodeid} ({item.why})" for item in items[:SHOWN]]
+def _some(word: str, items: list[ItemRecord], why: Callable[[ItemRecord], str] = attrgetter("why")) -> list[str]:
+    found = [f"{word}: {item.nodeid} ({why(item)})" for item in items[:SHOWN]]
     return found + ([f"{word}: and {len(items) - SHOWN} more"] if len(items) > SHOWN else [])
 
 

@@ -1,0 +1,108 @@
+"""Which items of the collected ones a run is for (`--rerun`, `--shard`), and which failures it forgives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from ondol import words
+from ondol.errors import UsageError
+from ondol.fleet import journals, kept, known, past, selection
+from ondol.fleet.journal import Known
+from ondol.fleet.record import RunRecord, load
+from ondol.host import files
+from ondol.jobs import past_runs
+
+#: Runs whose durations count.
+_RUNS = 20
+#: Names in a message.
+_SHOWN = 5
+
+
+class Chosen(NamedTuple):
+    """Places in the collected list, and what to say about it."""
+
+    places: list[int]
+    told: list[str]
+
+
+def earlier(name: str, history: str, root: Path) -> RunRecord:
+    """The run that `--rerun` means; `latest` is this project's last one, if it is known. Raises `UsageError`."""
+    settings = past_runs.settings()
+    where, believes = history or settings.history, past_runs.believed(settings)
+    latest = kept.latest(where, believes, str(root)) if name == journals.LATEST else None
+    return load(latest or journals.find(Path(name), where, believes))
+
+
+def rerun(record: RunRecord, ids: list[str], root: Path) -> Chosen:
+    places, gone = selection.again(record, ids)
+    told = [f"rerun: {len(places)} of {len(ids)} items, which failed, were not run or were flaky in that run"]
+    if gone and not places:
+        told.append(f"rerun: none of them is collected here: that run's rootdir was {record.run.root}, this is {root}")
+    if gone:
+        more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
+        told.append(f"rerun: no longer there, or not collected by these arguments: {', '.join(gone[:_SHOWN])}{more}")
+    if not gone and not places:
+        told.append(f"rerun: nothing is left to run of that run's {words.plural(len(record.items), 'item')}")
+    return Chosen(places, told)
+
+
+def shard(text: str, ids: list[str], history: str, root: Path) -> Chosen:
+    """Every part must be made from the same durations, whenever and wherever it starts: so only a history that was
+    named counts, and in it the runs before the commit that all parts have checked out.
+    """
+    number, parts = selection.parse_shard(text)
+    seconds, how = _durations(history, root)
+    found = selection.part(ids, seconds, number, parts)
+    told = f"shard {number}/{parts}: {len(found.places)} of {len(ids)} items"
+    if found.timed:
+        told += f", {words.seconds(found.weight)} of {words.seconds(found.total)}"
+    return Chosen(found.places, [f"{told}, {how}; plan {found.plan}, which every shard must show"])
+
+
+def _durations(history: str, root: Path) -> tuple[dict[str, float], str]:
+    settings = past_runs.settings()
+    where = history or settings.history
+    if not where:
+        return {}, "by count (--history DIR, which all shards can read, balances by duration)"
+    time = _commit_time(root)
+    if time is None:
+        return {}, f"by count ({root} is no git checkout, and shards must agree on which runs of the history count)"
+    runs, _ = kept.runs(where, past_runs.believed(settings))
+    counted = past.newest(runs, time, _RUNS)
+    return past.usual(past.fold(counted)), f"by the durations of {words.plural(len(counted), 'run')} before this commit"
+
+
+def _commit_time(root: Path) -> float | None:
+    command = ["git", "-C", str(root), "log", "-1", "--format=%ct"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return float(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def known_entries(root: Path) -> list[known.Entry]:
+    """Raises `UsageError` for a file that cannot be understood: nobody knows then what it was to forgive."""
+    path = root / known.FILE
+    if not path.exists():
+        return []
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        data, _ = files.read_regular(str(path), known.LARGEST)
+        told = tomllib.loads(data.decode())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{path} cannot be read; nothing was run", because=why, hint="mend it, or --no-known")
+    return known.entries(told)
+
+
+def muted(entries: list[known.Entry], ids: list[str], collected: list[str], root: Path) -> tuple[Known, list[str]]:
+    today = datetime.now(timezone.utc).date()
+    return known.judge(entries, ids, collected, lambda file: (root / file).exists(), today)
