@@ -10,7 +10,7 @@ BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-djang
           .build/plugin-retry .build/plugin-allure .build/plugin-annotate .build/plugin-benchmark .build/plugin-dependency
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench docs dist clean
+.PHONY: help demo test check unit bench quick docs dist release clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -27,6 +27,9 @@ check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+quick: $(VENV)/.dev   ## what decides, the contracts, the layers: seconds, after every change
+	$(BIN)/python tests/side_by_side.py --only tests/unit --only tests/conformance --only tests/architecture
+
 unit: $(VENV)/.dev    ## the fast tests only
 	$(BIN)/python -m pytest -m "not real and not fault and not root"
 
@@ -39,6 +42,10 @@ docs: $(VENV)/.dev    ## the documentation as a site, in .build/site/html
 
 dist: | $(VENV)/bin/python   ## Ondol as one file, dist/ondol.pyz, for machines without pip or network
 	$(BIN)/python packaging/one_file.py
+
+release: | $(VENV)/bin/python   ## build what would be published, check it, try it in clean environments of every Python that is here
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	$(BIN)/python packaging/release.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -198,9 +198,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--lanes", type=int, default=os.cpu_count() or 1, help="processes side by side")
     parser.add_argument("--remember", action="store_true", help=f"write {SECONDS.name}")
+    parser.add_argument("--only", action="append", metavar="FOLDER", help="files below this folder; may be repeated")
     mine, options = parser.parse_known_args()
     began = time.monotonic()
     files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
+    files = [file for file in files if not mine.only or file.startswith(tuple(mine.only))]
+    if not files:
+        parser.error(f"no test file is below {', '.join(mine.only)}; folders are named as tests/unit")
     planned = batches(files, json.loads(SECONDS.read_text()) if SECONDS.exists() else {})
     place = Path(tempfile.mkdtemp(prefix="side-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -210,7 +214,8 @@ def main() -> int:
     else:
         place.rmdir()
     if mine.remember:
-        measured = {file: round(cost, 1) for outcome in outcomes for file, cost in outcome.seconds.items()}
+        measured = json.loads(SECONDS.read_text()) if mine.only else {}
+        measured |= {file: round(cost, 1) for outcome in outcomes for file, cost in outcome.seconds.items()}
         SECONDS.write_text(json.dumps(dict(sorted(measured.items())), indent=0) + "\n")
     return finish(outcomes, len(planned), began)
 
