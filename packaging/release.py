@@ -42,9 +42,11 @@ def main() -> int:
 def _interpreter(name: str) -> str | None:
     """On the PATH, or of pyenv, whose own programs of these names may lead nowhere."""
     places = [shutil.which(name), *map(str, (Path.home() / ".pyenv" / "versions").glob(f"*/bin/{name}"))]
-    return next(
-        (one for one in places if one and subprocess.run([one, "-c", ""], capture_output=True).returncode == 0), None
-    )
+    return next((one for one in places if one and _starts(one)), None)
+
+
+def _starts(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def _try(python: str, archive: Path, place: Path) -> None:
