@@ -14,7 +14,7 @@ from ondol.fleet import journal, messages
 from ondol.fleet.record import Book, load
 from ondol.report import run_page
 from report_window import Window
-from suites import Result
+from suites import Result, Suite
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 NAME = "test_ops.py::"
@@ -99,7 +99,7 @@ def find_bar(page: Page, name: str) -> None:
     page.locator("#timeline").scroll_into_view_if_needed()
     frame = page.locator("#timeline").bounding_box()
     assert frame is not None
-    for y in (42, 74):
+    for y in (52, 84):
         for x in range(60, int(frame["width"]), 12):
             page.mouse.move(frame["x"] + x, frame["y"] + y)
             if name in (page.locator("#tip").text_content() or ""):
@@ -248,6 +248,44 @@ def test_what_a_run_of_devices_and_tools_has_to_say(window: Callable[..., Window
         *("triton", "5 (2.0 KiB)", "4", "2", "0", "1 (0 B)", "12.5 s", "0.00 s"),
         "3 not signed; 7 left in the store (fill-max)",
     ]
+
+
+def test_what_is_new_and_what_was_mended_since_an_earlier_run(window: Callable[..., Window], suite: Suite) -> None:
+    """Typed as CI types it, in the first run of all and in the next."""
+    suite.variables = {"XDG_STATE_HOME": str(suite.path / "state"), "ONDOL_STORE": str(suite.path / "store")}
+    suite.write(test_a="def test_mended(): assert 0\ndef test_broken(): pass\ndef test_red(): assert 0\n")
+    words = ("--ondol-html=page.html", "--against=latest")
+    first = suite.ondol(*words, devices="cpu:1")
+    assert "warning: --against latest: there is no journal" in first.output
+    assert "Against" not in window().open(suite.path / "page.html").locator("#failures").inner_text()
+    suite.write(test_a="def test_mended(): pass\ndef test_broken(): assert 0\ndef test_red(): assert 0\n")
+    assert "--against latest" not in suite.ondol(*words, devices="cpu:1").output
+    failures = window().open(suite.path / "page.html").locator("#failures")
+    expect(failures).to_contain_text("1 new, 1 failed before too, 1 fixed, 0 added, 0 gone")
+    expect(failures.locator("details", has_text="test_broken")).to_contain_text("test_broken failed, new")
+    expect(failures.locator("p:text-is('fixed') + ul")).to_have_text("test_a.py::test_mended")
+
+
+def test_what_is_muted_is_shown_and_not_counted_as_bad(window: Callable[..., Window], tmp_path: Path) -> None:
+    book = Book(tmp_path / "muted.jsonl")
+    book.write(
+        journal.Run(slots={"gpu0": "gpu0"}),
+        journal.Planned(["test_a.py::test_known"]),
+        journal.Known({"0": "the driver's fault"}, []),
+        journal.Start(0, 1, "gpu0", "gpu0-1", "gpu0", True),
+        journal.End(0, 1, "failed", "failed", "assert 0", 0.1),
+        journal.Verdict(0, "failed", False, "assert 0"),
+        journal.Over(0, {}),
+    )
+    book.close()
+    (tmp_path / "muted.html").write_text(run_page.render(load(tmp_path / "muted.jsonl")))
+    page = window().open(tmp_path / "muted.html")
+    assert page.title().startswith("all good")
+    expect(page.locator("#failures")).to_contain_text("test_a.py::test_known the driver's fault")
+    page.select_option("#verdict", "known")
+    expect(page.locator("#list tbody tr[aria-rowindex]")).to_contain_text("failed, muted")
+    page.select_option("#verdict", "bad")
+    assert rows(page) == []
 
 
 # ---------------------------------------------------------------------- light, dark, paper, everybody

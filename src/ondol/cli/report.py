@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,7 @@ from ondol.cli import flags, output
 from ondol.errors import UsageError
 
 if TYPE_CHECKING:
+    from ondol.config import Settings
     from ondol.fleet.past import PastRun
     from ondol.fleet.record import RunRecord
 
@@ -27,15 +31,36 @@ _EXAMPLES = """\
 #: What both this command and `ondol test` write.
 PAGES = {
     "html": "write a page here that needs nothing else: timeline, failures by cause, devices, caches",
+    "against": "in the page: what fails newly and what was mended since this run: a journal, latest, or a run's name",
     "perfetto": "write a trace for ui.perfetto.dev or chrome://tracing here",
 }
 
 
-def main(arguments: list[str]) -> int:
-    from ondol.fleet import journals, past
+def renderers(before: PastRun | None) -> dict[str, Callable[[RunRecord], str]]:
+    from ondol.report import run_json, run_junit, run_markdown, run_page, run_perfetto
+
+    made = {"junit": run_junit.render, "json_file": run_json.render, "md": run_markdown.render}
+    return {**made, "html": partial(run_page.render, before=before), "perfetto": run_perfetto.render}
+
+
+def add_pages(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """`prefix`: for those whose names a plugin of pytest may have too."""
+    for name, text in PAGES.items():
+        words = [f"--{name}", *([f"--{prefix}{name}"] if prefix else [])]
+        parser.add_argument(*words, dest=name, metavar="RUN" if name == "against" else "FILE", help=text)
+
+
+def named(name: Path, found: Settings) -> RunRecord:
+    """The run that a user means."""
+    from ondol.fleet import journals
     from ondol.fleet.record import load
     from ondol.jobs import past_runs
-    from ondol.report import run_json, run_junit, run_markdown, run_page, run_perfetto
+
+    return load(journals.find(name, found.history, past_runs.believed(found)))
+
+
+def main(arguments: list[str]) -> int:
+    from ondol.fleet import past
 
     parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
     text = "the file that the run's summary named, latest, or a name from `ondol history`"
@@ -45,38 +70,32 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
     parser.add_argument("--json", metavar="FILE", dest="json_file", help="write JSON here")
     parser.add_argument("--md", metavar="FILE", help="write Markdown here (the default, on standard output)")
-    for name, text in PAGES.items():
-        parser.add_argument(f"--{name}", metavar="FILE", help=text)
+    add_pages(parser)
     flags.add_settings(parser, ("history", "trust", "store"))
     args = parser.parse_args(arguments)
     if bool(args.compare) == bool(args.journal):
         raise UsageError("name one journal, or two with --compare", hint="ondol report latest")
     found = flags.settings(args)
-    paths = [journals.find(name, found.history, past_runs.believed(found)) for name in args.compare or [args.journal]]
-    records = [load(path) for path in paths]
+    records = [named(name, found) for name in args.compare or [args.journal]]
     if args.compare:
         return _compare(past.of_record(records[0]), past.of_record(records[1]), args.json_file)
-    record = records[0]
-    wanted = [(args.junit, run_junit.render), (args.json_file, run_json.render), (args.md, run_markdown.render)]
-    wanted += [(args.html, run_page.render), (args.perfetto, run_perfetto.render)]
-    for target, render in wanted:
-        if target:
-            _write(target, render(record))
-    if not any(target for target, _ in wanted):
-        _write("-", run_markdown.render(record))
-    return status_of(record)
+    known = renderers(past.of_record(named(Path(args.against), found)) if args.against else None)
+    if not any(getattr(args, name) for name in known):
+        args.md = "-"
+    for name, render in known.items():
+        if getattr(args, name):
+            _write(getattr(args, name), render(records[0]))
+    return status_of(records[0])
 
 
-def write_pages(journal: Path, wanted: dict[str, str | None]) -> None:
+def write_pages(journal: Path, before: PastRun | None, wanted: dict[str, str | None]) -> None:
     """After a run. A file that cannot be written costs a line, not the run's status: `ondol report` makes it again."""
     from ondol.fleet.record import load
-    from ondol.report import run_page, run_perfetto
 
-    render = {"html": run_page.render, "perfetto": run_perfetto.render}
-    for name, target in wanted.items():
-        if target and journal.exists():
+    for name, render in renderers(before).items():
+        if wanted.get(name) and journal.exists():
             try:
-                _write(target, render[name](load(journal)))
+                _write(str(wanted[name]), render(load(journal)))
             except UsageError as error:
                 output.tell(f"ondol: warning: {error.line()} (once more: ondol report {journal} --{name} FILE)")
 

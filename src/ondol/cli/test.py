@@ -10,9 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ondol.cli import command_first, first_store, flags, output, report, run
+from ondol.config import Settings
 from ondol.errors import UsageError
-from ondol.fleet import journals
+from ondol.fleet import journals, past
 from ondol.fleet.options import OPTIONS, Option, destination
+from ondol.fleet.past import PastRun
 from ondol.fleet.starts import ForNodes
 from ondol.jobs import node_settings, past_runs, run_command, run_tests
 from ondol.jobs.attempts import InJournal
@@ -58,8 +60,7 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = flags.parser("ondol test", _DESCRIPTION, _EXAMPLES, usage="ondol test [options] [pytest arguments]")
     for option in OPTIONS:
         parser.add_argument(f"--{option.name}", dest=destination(option), help=option.help, **option.kwargs)
-    for name, text in report.PAGES.items():
-        parser.add_argument(f"--{name}", f"--ondol-{name}", dest=name, metavar="FILE", help=text)
+    report.add_pages(parser, "ondol-")
     flags.add_settings(parser, _SETTINGS)
     return parser.parse_known_args(_joined(words))
 
@@ -108,7 +109,7 @@ def main(arguments: list[str]) -> int:
     ours.ondol_history = os.path.abspath(ours.ondol_history) if ours.ondol_history else settings.history
     words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
     request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
-    pages = partial(report.write_pages, journal, {name: getattr(ours, name) for name in report.PAGES})
+    pages = partial(report.write_pages, journal, _earlier(ours.against, settings), vars(ours))
     keep = partial(_keep, journal, ours.ondol_history)
     if far:
         # Rooms are per node, where the workers are; there is none here.
@@ -124,6 +125,17 @@ def main(arguments: list[str]) -> int:
     noted = partial(run_tests.note_room, journal, status, job.report)
     command_first.afterwards(lambda: run.tell_report(job.report, settings), noted, pages, keep)
     return status
+
+
+def _earlier(name: str | None, settings: Settings) -> PastRun | None:
+    """Looked for before the run: afterwards this one is the latest. The first run of all has none."""
+    try:
+        return past.of_record(report.named(Path(name), settings)) if name else None
+    except UsageError as error:
+        if name != journals.LATEST:
+            raise
+        output.tell(f"ondol: warning: --against latest: {error.line()}")
+        return None
 
 
 def _keep(journal: Path, history: str) -> None:

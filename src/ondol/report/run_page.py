@@ -11,14 +11,17 @@ import hashlib
 import json
 import shlex
 import zlib
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 from ondol import __version__
 from ondol.explain.signature import load as load_signatures
+from ondol.fleet import past
 from ondol.fleet.messages import NodeUp, Probed
+from ondol.fleet.past import PastRun
 from ondol.fleet.record import AttemptRecord, RunRecord
-from ondol.report import run_causes, timeline, why_slow
+from ondol.report import compare, run_causes, timeline, why_slow
 from ondol.report.timeline import Bar, Lane
 
 #: A longer text keeps its beginning and its end.
@@ -30,9 +33,11 @@ LEFT_OUT = -1
 _REPEATED = ("devices", "engine", "launch", "nodes", "slurm", "srun", "agent", "node-dir", "timeout")
 
 
-def render(record: RunRecord) -> str:
+def render(record: RunRecord, before: PastRun | None = None) -> str:
+    """`before`: the run to compare it with."""
     texts = Texts()
-    data = _pack(json.dumps(_data(record, texts), separators=(",", ":"), default=str).encode())
+    told = {**_data(record, texts), "against": _against(record, before) if before else None}
+    data = _pack(json.dumps(told, separators=(",", ":"), default=str).encode())
     folder = files("ondol.report").joinpath("html")
     page, style, script = (
         folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
@@ -42,9 +47,7 @@ def render(record: RunRecord) -> str:
     )
     parts = {"@POLICY@": allowed, "@STYLE@": style, "@SCRIPT@": script, "@DATA@": data, "@TEXTS@": texts.packed()}
     for name, part in parts.items():
-        before, found, after = page.partition(name)
-        assert found, f"page.html has no {name}"
-        page = before + part + after
+        page = page.replace(name, part, 1)
     return page
 
 
@@ -105,14 +108,20 @@ def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
         "notes": record.notes[:200],
         "ids": [item.nodeid for item in record.items],
         "verdicts": [item.verdict for item in record.items],
+        "muted": {number: item.known for number, item in enumerate(record.items) if item.muted},
         "flaky": [number for number, item in enumerate(record.items) if item.flaky],
         "why": [texts.number(item.why) for item in record.items],
         "lanes": [_lane(lane) for lane in found.lanes],
         "attempts": [_attempt(n, bar, texts) for n, lane in enumerate(found.lanes) for bar in lane.bars],
-        "marks": [[round(mark.at, 3), mark.kind, mark.where, mark.text] for mark in found.marks],
+        "marks": [_short(mark) for mark in found.marks],
         "devices": _devices(record),
         "rooms": [_room(room.node, room.room) for room in record.rooms],
     }
+
+
+def _against(record: RunRecord, before: PastRun) -> dict[str, Any]:
+    found = compare.compare(before, past.of_record(record))
+    return {"began": before.began, **found._asdict()}
 
 
 def _again(record: RunRecord) -> str:
@@ -131,23 +140,21 @@ def _cause(group: run_causes.Group) -> dict[str, Any]:
     return {"title": group.title, "items": group.items, **told}
 
 
+def _short(values: Sequence[Any]) -> list[Any]:
+    return [round(value, 4) if isinstance(value, float) else value for value in values]
+
+
 def _lane(lane: Lane) -> dict[str, Any]:
-    lives = [
-        [life.worker, round(life.asked, 3), round(life.up, 3), round(life.end, 3), life.why, life.abnormal, life.ran]
-        for life in lane.generations
-    ]
-    prepared = [[item, round(begin, 3), round(end, 3)] for item, begin, end in lane.prepared]
-    return {"slot": lane.slot, "device": lane.device, "node": lane.node, "lives": lives, "prepared": prepared}
+    told = {"lives": [*map(_short, lane.generations)], "prepared": [*map(_short, lane.prepared)]}
+    return {"slot": lane.slot, "device": lane.device, "node": lane.node, **told}
 
 
 def _attempt(lane: int, bar: Bar, texts: Texts) -> list[Any]:
     """A row; what most attempts do not have is left away at its end."""
-    attempt = bar.attempt
-    phases: list[Any] = [[phase.name[0], round(phase.end - phase.begin, 4)] for phase in bar.phases]
-    row = [bar.item, attempt.number, lane, round(bar.begin, 4), round(bar.end, 4), attempt.outcome, attempt.warm]
-    row += [attempt.worker, phases]
-    told = _told(attempt, texts)
-    return [*row, told] if told else row
+    attempt, told = bar.attempt, _told(bar.attempt, texts)
+    phases = [_short([phase.name[0], phase.end - phase.begin]) for phase in bar.phases]
+    row = [bar.item, attempt.number, lane, bar.begin, bar.end, attempt.outcome, attempt.warm, attempt.worker, phases]
+    return _short([*row, told] if told else row)
 
 
 def _told(attempt: AttemptRecord, texts: Texts) -> dict[str, Any]:
@@ -182,17 +189,14 @@ def _devices(record: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-_OF_ROOM = ("store", "scope", "publish_decision", "warnings", "remarks", "passed_over", "seconds")
-_OF_TOOL = (
-    *("filled", "filled_bytes", "left_out", "used", "remade", "new", "published", "published_bytes"),
-    *("seconds_saved", "seconds_new", "refused", "untrusted", "bad_packs"),
-)
+#: Of a tool; there may be thousands of each.
+_NOT_SHOWN = {"packs", "new_titles", "bad_reasons", "managed"}
 
 
 def _room(node: str, room: dict[str, Any]) -> dict[str, Any]:
     tools = [
-        {"name": name, **{key: tool[key] for key in _OF_TOOL if tool.get(key) is not None}}
-        for name, tool in room.get("tools", {}).items()
-        if tool.get("managed", True) and any(tool.get(key) for key in _OF_TOOL)
+        {key: value for key, value in tool.items() if value and key not in _NOT_SHOWN}
+        for tool in room.get("tools", {}).values()
     ]
-    return {"node": node, "tools": tools, **{key: room[key] for key in _OF_ROOM if room.get(key)}}
+    busy = [tool for tool in tools if set(tool) - {"name", "used"}]
+    return {**room, "node": node, "env": {}, "tools": busy}

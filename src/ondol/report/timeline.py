@@ -51,6 +51,20 @@ class Mark(NamedTuple):
     text: str
 
 
+#: Event → what it is called, and its fields that say where and why.
+_MARKS: dict[type, tuple[str, str, str]] = {
+    journal.Quarantine: ("set aside", "device", "why"),
+    journal.AgentDied: ("agent died", "", "why"),
+    journal.Stopped: ("stopped", "", "reason"),
+    messages.NodeUp: ("node up", "node", "host"),
+    messages.NodeLost: ("node lost", "node", "why"),
+    messages.NodeOut: ("node lost", "node", "why"),
+    messages.NodeNotice: ("node leaves", "node", "why"),
+    messages.StartFailed: ("no worker", "slot", "why"),
+    messages.Healed: ("cache healed", "", "what"),
+}
+
+
 @dataclass
 class Lane:
     slot: str
@@ -140,23 +154,9 @@ class _Builder:
             self.lane(event.slot).prepared.append((item, begin, at))
 
     def mark(self, at: float, event: journal.Event) -> None:
-        match event:
-            case journal.Quarantine():
-                self.marks.append(Mark(at, "set aside", event.device, event.why))
-            case messages.NodeUp():
-                self.marks.append(Mark(at, "node up", event.node, f"after {event.waited:.1f} s of waiting"))
-            case messages.NodeLost() | messages.NodeOut() | messages.NodeNotice():
-                self.marks.append(Mark(at, "node lost", event.node, event.why))
-            case messages.StartFailed():
-                self.marks.append(Mark(at, "no worker", event.slot, event.why))
-            case messages.Healed():
-                self.marks.append(Mark(at, "cache healed", "", event.what))
-            case journal.AgentDied():
-                self.marks.append(Mark(at, "agent died", "", event.why))
-            case journal.Stopped():
-                self.marks.append(Mark(at, "stopped", "", event.reason))
-            case _:
-                pass  # said elsewhere, or not a moment
+        kind, where, why = _MARKS.get(type(event), ("", "", ""))
+        if kind:
+            self.marks.append(Mark(at, kind, getattr(event, where, ""), str(getattr(event, why))))
 
     def place(self, item: int, attempt: AttemptRecord) -> None:
         begin = attempt.started - self.record.first

@@ -37,8 +37,9 @@
     const stream = new Blob([raw]).stream().pipeThrough(new DecompressionStream("deflate"));
     return JSON.parse(await new Response(stream).text());
   }
-  function badge(verdict, flaky) {
-    return put(make("span"), make("span", "", "dot", verdict), document.createTextNode(flaky ? `${verdict}, flaky` : verdict));
+  function badge(verdict, item) {
+    const also = item ? `${item.flaky ? ", flaky" : ""}${item.muted ? ", muted" : ""}` : "";
+    return put(make("span"), make("span", "", "dot", verdict), document.createTextNode(verdict + also));
   }
   function table(heads, rows) {
     const made = make("table"), head = make("tr");
@@ -77,8 +78,8 @@
     const tries = byItem[index], last = tries[tries.length - 1];
     const device = last ? data.lanes[last.lane].device || data.lanes[last.lane].slot : "";
     const verdict = data.verdicts[index] || "not-run";
-    const words = `${id} ${verdict} ${flaky.has(index) ? "flaky" : ""} ${device}`.toLowerCase();
-    return { index, id, verdict, device, words, seconds: tries.reduce((sum, a) => sum + a.end - a.begin, 0), flaky: flaky.has(index) };
+    const words = `${id} ${verdict} ${flaky.has(index) ? "flaky" : ""} ${index in data.muted ? "muted" : ""} ${device}`.toLowerCase();
+    return { index, id, verdict, device, words, muted: index in data.muted, seconds: tries.reduce((sum, a) => sum + a.end - a.begin, 0), flaky: flaky.has(index) };
   });
   const known = new Map(data.ids.map((id, index) => [id, index]));
   const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`);
@@ -103,7 +104,7 @@
     const how = data.complete ? "" : " The run was cut off: this is what its journal knew.";
     const stopped = data.stopped ? ` Stopped: ${data.stopped}.` : "";
     $("headline").textContent = `${total} in ${seconds(data.seconds)}, ${new Date(data.began * 1000).toLocaleString()}.${stopped}${how}`;
-    const bad = items.filter((item) => BAD.includes(item.verdict)).length + data.fatal.length;
+    const bad = items.filter((item) => BAD.includes(item.verdict) && !item.muted).length + data.fatal.length;
     document.title = `${bad ? bad + " bad" : "all good"}: ${total}`;
     for (const name of ORDER.filter((name) => data.counts[name])) {
       const chip = put(make("button"), badge(name), make("strong", ` ${data.counts[name]}`));
@@ -118,18 +119,30 @@
     $("items").scrollIntoView();
     $("items-title").focus({ preventScroll: true });
   }
+  function showAgainst(body) {
+    const found = data.against, parts = [["new", found.new_failures], ["failed before too", found.known_failures], ["fixed", found.fixed]];
+    put(body, make("h3", `Against the run of ${new Date(found.began * 1000).toLocaleString()}`));
+    put(body, make("p", [...parts, ["added", found.added], ["gone", found.gone]].map(([word, ids]) => `${ids.length} ${word}`).join(", ")));
+    for (const [word, ids] of parts) if (ids.length) put(body, make("p", word), some(ids.map((id) => known.get(id))));
+    const slower = new Map(found.slower.map(([id, was, now]) => [known.get(id), ` ${seconds(was)}, now ${seconds(now)}`]));
+    if (slower.size) put(body, make("p", "slower"), some([...slower.keys()], (index) => slower.get(index)));
+    if (found.colder) put(body, make("p", `colder: ${found.colder[0]} entries were compiled then, ${found.colder[1]} now`));
+  }
   function showFailures() {
-    const body = $("failures").querySelector(".body");
+    const body = $("failures").querySelector(".body"), fresh = new Set(data.against ? data.against.new_failures : []);
     for (const [file, why] of data.fatal) put(body, make("p", `${file} ended the process that collected it: ${why}`, "warn"));
     data.causes.forEach((cause, place) => {
       const box = make("details"), inside = make("div");
       box.open = place < 3;
       put(box, put(make("summary"), make("strong", `${count(cause.items.length, "test")}: `), document.createTextNode(cause.title)));
       if (cause.cure) put(inside, make("p", cause.cure), make("p", `known fault ${cause.id}; ondol explain knows more`, "hint"));
-      put(inside, some(cause.items, (index) => ` ${data.verdicts[index]}`));
+      put(inside, some(cause.items, (index) => ` ${data.verdicts[index]}${fresh.has(data.ids[index]) ? ", new" : ""}`));
       put(body, put(box, inside));
     });
     if (!data.causes.length && !data.fatal.length) put(body, make("p", data.complete ? "Nothing." : "Nothing that is known of."));
+    const muted = Object.keys(data.muted).map(Number);
+    if (muted.length) put(body, make("h3", "Muted: failed as ondol-known.toml said that they may"), some(muted, (index) => ` ${data.muted[index]}`));
+    if (data.against) showAgainst(body);
   }
   function showSuspects() {
     const body = $("suspects").querySelector(".body"), dirt = new Map();
@@ -149,7 +162,7 @@
   function showSlowest() {
     const slow = items.filter((item) => byItem[item.index].length).sort((a, b) => b.seconds - a.seconds).slice(0, 20);
     const total = items.reduce((sum, item) => sum + item.seconds, 0) || 1;
-    const rows = slow.map((item) => [opener(item.index), number(item.seconds.toFixed(2)), number(`${Math.round((100 * item.seconds) / total)}%`), badge(item.verdict, item.flaky)]);
+    const rows = slow.map((item) => [opener(item.index), number(item.seconds.toFixed(2)), number(`${Math.round((100 * item.seconds) / total)}%`), badge(item.verdict, item)]);
     put($("slowest").querySelector(".body"), rows.length ? table(["Test", "Seconds", "Of all", "Verdict"], rows) : make("p", "Nothing was run."));
   }
   function showDevices() {
@@ -206,7 +219,7 @@
     const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = words.filter((word) => word[0] !== "-"), unwanted = words.filter((word) => word[0] === "-" && word[1]).map((word) => word.slice(1));
     const verdict = $("verdict").value;
-    const fits = { "": () => true, bad: (item) => BAD.includes(item.verdict), flaky: (item) => item.flaky }[verdict] || ((item) => item.verdict === verdict);
+    const fits = { "": () => true, bad: (item) => BAD.includes(item.verdict) && !item.muted, flaky: (item) => item.flaky, known: (item) => item.muted }[verdict] || ((item) => item.verdict === verdict);
     chosenItems = items.filter((item) => fits(item) && wanted.every((word) => item.words.includes(word)) && !unwanted.some((word) => item.words.includes(word)));
     const by = { slow: (a, b) => b.seconds - a.seconds, bad: (a, b) => ORDER.indexOf(a.verdict) - ORDER.indexOf(b.verdict), device: (a, b) => a.device.localeCompare(b.device) }[$("order").value];
     if (by) chosenItems.sort((a, b) => by(a, b) || a.index - b.index);
@@ -241,7 +254,7 @@
     const name = put(make("td"), opener(item.index));
     name.title = item.id;
     const tries = byItem[item.index].length;
-    put(row, put(make("td", undefined, "v"), badge(item.verdict, item.flaky)), name, make("td", tries ? item.seconds.toFixed(2) : "–", "n"), make("td", item.device || "–", "d"), make("td", tries, "n", "a"));
+    put(row, put(make("td", undefined, "v"), badge(item.verdict, item)), name, make("td", tries ? item.seconds.toFixed(2) : "–", "n"), make("td", item.device || "–", "d"), make("td", tries, "n", "a"));
     return row;
   }
   function walk(event) {
@@ -257,7 +270,7 @@
   }
   function prepareList() {
     put($("list").tBodies[0], ...spaces);
-    const choices = [["", "all"], ["bad", "bad or not run"], ["flaky", "flaky"], ...ORDER.filter((name) => data.counts[name]).map((name) => [name, name])];
+    const choices = [["", "all"], ["bad", "bad or not run"], ["flaky", "flaky"], ["known", "muted"], ...ORDER.filter((name) => data.counts[name]).map((name) => [name, name])];
     for (const [value, shown] of choices) put($("verdict"), Object.assign(make("option", shown), { value }));
     for (const [id, kind] of [["filter", "input"], ["verdict", "change"], ["order", "change"]]) $(id).addEventListener(kind, refilter);
     document.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
@@ -269,7 +282,7 @@
   // ------------------------------------------------------------------ the timeline
 
   const timeline = (() => {
-    const canvas = $("timeline"), pen = canvas.getContext("2d"), AXIS = 26, GAP = 4;
+    const canvas = $("timeline"), pen = canvas.getContext("2d"), AXIS = 36, GAP = 4;
     const high = Math.max(10, Math.min(28, Math.floor(9000 / Math.max(1, data.lanes.length))));
     const order = byLane.map((some) => some.sort((a, b) => a.begin - b.begin));
     const whole = Math.max(data.seconds, 0.001);
@@ -320,7 +333,7 @@
         pen.fillRect(x(tick), AXIS - 6, 1, canvas.height);
         pen.fillStyle = colours.soft;
         pen.textAlign = "center";
-        pen.fillText(step < 1 ? `${tick.toFixed(Math.max(0, -Math.floor(Math.log10(step))))} s` : `${Math.round(tick)} s`, Math.min(wide - 20, Math.max(left + 14, x(tick))), 11);
+        pen.fillText(step < 1 ? `${tick.toFixed(Math.max(0, -Math.floor(Math.log10(step))))} s` : `${Math.round(tick)} s`, Math.min(wide - 20, Math.max(left + 14, x(tick))), 9);
       }
       if (data.collected > from) box(0, data.collected, AXIS, top(data.lanes.length) - AXIS, colours.raised);
     }
@@ -388,6 +401,7 @@
     function drawAgain() {
       pen.strokeStyle = colours.soft;
       pen.lineWidth = 1;
+      pen.globalAlpha = 0.55;
       let drawn = 0;
       for (const tries of byItem) for (let n = 1; n < tries.length && drawn < 2000; n++) {
         const [one, two] = [tries[n - 1], tries[n]];
@@ -399,6 +413,7 @@
         pen.stroke();
         drawn++;
       }
+      pen.globalAlpha = 1;
     }
     function drawMarks() {
       for (const [when, kind, where] of data.marks) {
@@ -406,12 +421,12 @@
         pen.strokeStyle = pen.fillStyle = kind === "node up" || kind === "cache healed" ? colours.soft : colours.failed;
         pen.setLineDash([4, 3]);
         pen.beginPath();
-        pen.moveTo(x(when), AXIS - 4);
+        pen.moveTo(x(when), AXIS - 18);
         pen.lineTo(x(when), top(data.lanes.length));
         pen.stroke();
         pen.setLineDash([]);
         pen.textAlign = x(when) > wide - 160 ? "right" : "left";
-        pen.fillText(`${kind} ${where}`, x(when) + (pen.textAlign === "left" ? 3 : -3), AXIS - 4);
+        pen.fillText(`${kind} ${where}`, x(when) + (pen.textAlign === "left" ? 3 : -3), AXIS - 12);
       }
     }
     function show(begin, end) {
@@ -552,7 +567,7 @@
     const item = items[index], body = $("detail").querySelector(".body"), tries = byItem[index];
     current = index;
     $("detail-title").textContent = item.id;
-    body.replaceChildren(put(make("p"), badge(item.verdict, item.flaky)), make("p", text(data.why[index])));
+    body.replaceChildren(put(make("p"), badge(item.verdict, item)), make("p", text(data.why[index])));
     const command = `${data.again} ${quoted(item.id)}`, copy = make("button", "Copy");
     copy.type = "button";
     copy.addEventListener("click", async () => {
