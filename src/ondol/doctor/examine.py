@@ -75,7 +75,7 @@ def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:
     if subject.state.kind == "directory":
         return mine
     # Whatever else one might try there would meet the same wall, or hang on it. For a directory that the user named it
-    # is said also if it was not asked for: the checks that were have nothing to say, and that would read as health.
+    # is reported also if it was not asked for: the checks that were have nothing to say, and that would read as health.
     asked = any(check.name == Reach.name for check in mine)
     return [Reach()] if asked or subject.named or subject.state.kind == "hangs" else []
 
@@ -171,7 +171,7 @@ def _hung(check: str, subject: Subject, error: OndolError) -> Finding:
 
 
 def _unseen(subject: Subject) -> list[Finding]:
-    """What the walk did not see is said: silence would read as health."""
+    """What the walk did not see is reported: silence would read as health."""
     tree, bounds = subject.tree, subject.bounds
     why = "a fault there is not in this report"
     findings = []

@@ -156,7 +156,7 @@ class Links:
     @property
     def expecting(self) -> bool:
         coming = bool(self.engine.pending()) and not self._refused
-        # A command that is ending may be started again: what comes of it is said when it has ended.
+        # A command that is ending may be started again: what came of it is reported when it has ended.
         return not self.finishing and (coming or any(n.on_its_way or n.state == "ending" for n in self.nodes.values()))
 
     def _outlook(self) -> Outlook:

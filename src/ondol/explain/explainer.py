@@ -1,4 +1,4 @@
-"""From logs to what happened: every failure is led back to its first cause, and each cause is said once. Pure.
+"""From logs to what happened: every failure is led back to its first cause, and each cause is reported once. Pure.
 
 A test that fails is explained by the first cause in its own text. What stands outside any test is a fault of its own.
 What a tool only warned of explains nothing, and is kept apart. Failed tests whose text matches nothing are counted.

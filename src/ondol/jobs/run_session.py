@@ -146,7 +146,7 @@ def run_session(
         isolate=option(config, "isolate") == "item",
         dist=dist,
     )
-    # Far devices are not known yet: what none of them can run is said when all nodes have answered.
+    # Far devices are not known yet: what none of them can run is reported when all nodes have answered.
     impossible = [] if far else schedule.infeasible(plan.works, {d.name: d for d in fleet.devices})
     settings = settings_of(config)
     scheduler = _scheduler(config, plan, fleet, settings, {u.work for u in impossible})

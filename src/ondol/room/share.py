@@ -26,7 +26,7 @@ def share_key(configured: str, env: Mapping[str, str]) -> str:
 
 
 def _tasks_here(table: str, node: str) -> int:
-    """`4(x2),3` and node 2: 3. Zero for what makes no sense."""
+    """`4(x2),3` and node 2: 3. Zero for anything else."""
     counts: list[int] = []
     for part in table.split(","):
         count, _, times = part.removesuffix(")").partition("(x")

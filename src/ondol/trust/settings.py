@@ -29,7 +29,7 @@ class Unusable(Exception):
 
 
 def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Settings:
-    """Everything that is said: on the command line, in the environment, by the project, the user and the site."""
+    """Every setting: on the command line, in the environment, by the project, the user and the site."""
     found: list[File] = []
     warnings: list[str] = []
     for path, top, standing in _places(env, directory):

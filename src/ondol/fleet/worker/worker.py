@@ -266,7 +266,7 @@ class Worker:
         self.send(done)
 
     def _protocol(self, item: pytest.Item, follower: pytest.Item | None, done: Done) -> Done:
-        """Run the item through pytest's own protocol; anything that escapes it is said, not raised."""
+        """Run the item through pytest's own protocol; anything that escapes it is reported, not raised."""
         try:
             self.config.hook.pytest_runtest_protocol(item=item, nextitem=follower)
         except pytest.exit.Exception as stop:
