@@ -13,7 +13,14 @@ sys.path.insert(0, str(HERE.parent))
 
 from made import doctor, signatures, tables  # noqa: E402
 
-PAGES = {"settings": tables.settings, "tools": tables.tools, "doctor": doctor.page, "signatures": signatures.page}
+PAGES = {
+    "settings": tables.settings,
+    "environment": tables.environment,
+    "test-options": tables.test_options,
+    "tools": tables.tools,
+    "doctor": doctor.page,
+    "signatures": signatures.page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -1,15 +1,20 @@
-"""The pages of settings and of tools, made from `config.py` and `tools/table.py`."""
+"""The pages of settings, variables and tools, made from `options.py` and `tools/table.py`."""
 
 from __future__ import annotations
 
-from ondol import words
-from ondol.config import FILES, FILES_ONLY, OPTIONS, OUTSIDE, SITE_FILE, USER_FILE, Option
+from pathlib import Path
+
+from ondol.config import FILES, INTERNAL, SITE_FILE, USER_FILE
+from ondol.options import BY_NAME, FILES_ONLY, OUTSIDE, Option
 from ondol.tools import table
 from ondol.tools.table import Row
 
+RETRIES = BY_NAME["retries"]
+TESTS = [option for option in BY_NAME.values() if option.taken_by("test") and not option.taken_by("run")]
+
 _SETTINGS = """# Settings
 
-Made from `config.py` by `python docs/made`; a test compares.
+Made from `options.py` by `python docs/made`; a test compares.
 
 The command line beats the environment beats files. Of these, the first that says something counts:
 
@@ -33,8 +38,42 @@ file; off CI in a checkout of your own (git's `safe.directory` rule), except whe
 What was passed over is shown once, with what to type instead.
 `trusted-jobs` has neither flag nor variable: [why](../how-to/run-strangers-code.md#jenkins).
 
-| flag of `ondol run` | variable | key in files | default | class | meaning |
+A flag belongs to the commands that need it; `ondol COMMAND --help` lists them. The variable and the key count for all
+of these. All variables: [environment.md](environment.md).
+
+## Caches
+
+| flag | variable | key in files | default | class | meaning |
 |---|---|---|---|---|---|
+{caches}
+
+## Tests
+
+For `ondol test`. What is said nowhere here may stand in pytest's ini file ([how](test-options.md)).
+
+| flag | variable | key in files | default | class | meaning |
+|---|---|---|---|---|---|
+{tests}
+"""
+
+_ENVIRONMENT = """# Variables
+
+Made from `options.py` by `python docs/made`; a test compares.
+
+Every [setting](settings.md) has a variable. The command line beats it, and it beats files. An empty one counts as not
+set. A variable that looks like one of these and is none is named, with the one that was probably meant.
+
+| variable | the same as | meaning |
+|---|---|---|
+{settings}
+
+Set by Ondol itself. A value of your own is replaced:
+
+| variable | what it tells |
+|---|---|
+{internal}
+
+Each managed tool's own variables, and `TMPDIR`, are set for the command as well: [tools.md](tools.md).
 """
 
 _TOOLS = """# Tools
@@ -63,25 +102,42 @@ given, and the job says so.
 
 def settings() -> str:
     files = f"`{FILES[0]}`, or `{FILES[1]}` with a `[tool.ondol]` table"
-    return _SETTINGS.format(files=files, user=USER_FILE, site=SITE_FILE) + "\n".join(map(_setting, OPTIONS)) + "\n"
+    caches = [option for option in BY_NAME.values() if option not in TESTS]
+    parts = {"caches": "\n".join(map(_setting, caches)), "tests": "\n".join(map(_setting, TESTS))}
+    return _SETTINGS.format(files=files, user=USER_FILE, site=SITE_FILE, **parts)
+
+
+def _flag(option: Option) -> str:
+    between = {"flag": "", "switch": "="}.get(option.kind, " ")
+    return f"`--{option.name}{between}{option.metavar.replace('|', '/')}`"
 
 
 def _setting(option: Option) -> str:
-    between = {"flag": "", "switch": "="}.get(option.kind, " ")
-    flag = f"--{option.name}{between}{option.metavar.replace('|', '/')}"
-    said = ("–", "–") if option.least == FILES_ONLY else (f"`{flag}`", f"`{option.variable}`")
+    said = ("–", "–") if option.least == FILES_ONLY else (_flag(option), f"`{option.variable}`")
     sort = option.sort + (": user, site" if option.least >= OUTSIDE else "")
     return f"| {said[0]} | {said[1]} | `{option.key}` | {_default(option)} | {sort} | {option.help} |"
 
 
 def _default(option: Option) -> str:
-    if option.kind == "size":
-        return words.size(option.default)
-    if option.kind == "duration":
-        return words.seconds(option.default)
     if option.kind == "flag":
         return "on" if option.default else "off"
-    return f"`{','.join(option.default) if isinstance(option.default, list) else option.default}`".replace("``", "–")
+    return f"`{option.show(option.default)}`".replace("``", "–")
+
+
+def environment() -> str:
+    typed = [option for option in BY_NAME.values() if option.least != FILES_ONLY]
+    rows = [f"| `{option.variable}` | {_flag(option)} | {option.help} |" for option in typed]
+    internal = [f"| `{name}` | {text or 'between processes of Ondol'} |" for name, text in INTERNAL.items()]
+    return _ENVIRONMENT.format(settings="\n".join(rows), internal="\n".join(internal))
+
+
+def test_options() -> str:
+    """The page itself, with the table between its two lines made anew."""
+    page = (Path(__file__).parents[1] / "reference" / "test-options.md").read_text()
+    first, last = "|---|---|---|\n", "\n\n## Verdicts"
+    rows = [f"| {_flag(option)} | {_default(option)} | {option.help} |" for option in (RETRIES, *TESTS)]
+    before, _, rest = page.partition(first)
+    return before + first + "\n".join(rows) + last + rest.partition(last)[2]
 
 
 def tools() -> str:

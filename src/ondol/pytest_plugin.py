@@ -8,17 +8,32 @@ so it imports next to nothing.
 from __future__ import annotations
 
 import os
+from argparse import ArgumentTypeError
+from functools import partial
+from typing import Any
 
 import pytest
 
-from ondol.fleet.options import FRONT_ENV, IN_FILE, MARKER, OPTIONS, WORKER_ENV, destination
+from ondol import config as settings
+from ondol.errors import UsageError
+from ondol.fleet.options import FRONT_ENV, MARKER, WORKER_ENV
+from ondol.options import IN_PYTEST, Option
 from ondol.testing import xdist_options
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("ondol", "ondol: warm, supervised workers on devices")
-    for option in OPTIONS:
-        group.addoption(f"--ondol-{option.name}", dest=destination(option), help=option.help, **option.kwargs)
+    for option in IN_PYTEST:
+        how: dict[str, Any] = {"dest": option.in_pytest, "help": option.about().replace("%", "%%")}
+        if option.kind == "flag":
+            group.addoption(f"--ondol-no-{option.name}", action="store_const", const=False, **how)
+            how |= {"action": "store_const", "const": True}
+        else:
+            read = {"action": "append"} if option.kind == "list" else {"type": partial(_read, option)}
+            how |= {"metavar": option.metavar, **read}
+        group.addoption(f"--ondol-{option.name}", **how)
+        if option.taken_by("ini"):
+            parser.addini(option.in_pytest, f"the default of --ondol-{option.name}", default="")
     group.addoption(
         "--ondol-collection-fault",
         action="append",
@@ -26,9 +41,14 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         dest="ondol_collection_fault",
         help="used by `ondol test`",
     )
-    for option in IN_FILE:
-        parser.addini(destination(option), f"the default of --ondol-{option.name}", default="")
     xdist_options.add(parser, pluginmanager)
+
+
+def _read(option: Option, text: str) -> Any:
+    try:
+        return settings.convert(option, text)
+    except UsageError as error:
+        raise ArgumentTypeError(error.line())
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -59,5 +79,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def _is_asked(config: pytest.Config) -> bool:
     """Whether anybody said anything to us: an option, the ini file, or the process that started this pytest."""
     given = config.known_args_namespace
-    options = (getattr(given, destination(one), None) != one.kwargs.get("default") for one in OPTIONS)
-    return FRONT_ENV in os.environ or WORKER_ENV in os.environ or any(options) or bool(config.getini("ondol_devices"))
+    said = any(getattr(given, option.in_pytest, None) is not None for option in IN_PYTEST)
+    return said or FRONT_ENV in os.environ or WORKER_ENV in os.environ or bool(config.getini("ondol_devices"))

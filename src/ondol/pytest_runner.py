@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
-from argparse import ArgumentTypeError
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from ondol import exitcodes, words
+from ondol.config import convert
 from ondol.engines import choose
 from ondol.errors import OndolError
 from ondol.fleet import clean, devices, journal, pytest_inside
-from ondol.fleet.options import IN_FILE, destination
 from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import itself
 from ondol.jobs import chosen_items, local_agent, past_runs, run_beyond, run_session
+from ondol.options import IN_PYTEST
 from ondol.report import run_github, run_replay, run_summary
 from ondol.testing import fixtures, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
@@ -73,15 +73,20 @@ def _answer_from_facts(config: pytest.Config) -> None:
 
 
 def obey_the_ini_file(config: pytest.Config, options: Any) -> None:
-    """`ondol_timeout = 60` and its like, where nothing else was typed."""
-    for option in IN_FILE:
-        name = destination(option)
-        text = str(config.getini(name))
-        if text and getattr(options, name) == option.kwargs.get("default"):
-            try:
-                setattr(options, name, option.read(text))
-            except ArgumentTypeError as error:
-                raise pytest.UsageError(f"{name} in {config.inipath}: {error}")
+    """`ondol_timeout = 60` and its like, where nothing else was typed; else what the table says."""
+    for option in IN_PYTEST:
+        name = option.in_pytest
+        said = getattr(options, name)
+        text = str(config.getini(name)) if option.taken_by("ini") and said is None else ""
+        if option.kind == "list":
+            text = ",".join(said or text.split())
+        try:
+            if text:
+                setattr(options, name, convert(option, text))
+            elif said is None and name != "ondol_devices":  # of which `wanted` makes something
+                setattr(options, name, option.default)
+        except OndolError as error:
+            raise pytest.UsageError(f"{name} in {config.inipath}: {error.line()}")
 
 
 def wanted(config: pytest.Config) -> str:
@@ -158,7 +163,7 @@ class Runner:
             rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
             # Before this run has a journal, which would be the latest.
             self.earlier = chosen_items.earlier(rerun, history, config.rootpath) if rerun else None
-            self.known = [] if config.getoption("ondol_no_known") else chosen_items.known_entries(config.rootpath)
+            self.known = chosen_items.known_entries(config.rootpath) if config.getoption("ondol_known") else []
             self.book = Book(run_session.journal_path(config))
         except OSError as error:
             path = run_session.journal_path(config)

@@ -46,6 +46,14 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
+def duration(value: float) -> str:
+    """As somebody would type it: `90s`, `15m`, `7d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if value and value % length == 0:
+            return f"{value / length:g}{unit}"
+    return f"{value:g}s" if value else "0"
+
+
 def age(value: float) -> str:
     for unit, length in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if value >= length:
@@ -131,3 +139,9 @@ def closest(word: str, known: list[str], likeness: float = 0.6) -> str:
     import difflib  # only on the way to an error message
 
     return next(iter(difflib.get_close_matches(word[:60], known, n=1, cutoff=likeness)), "")
+
+
+def did_you_mean(word: str, known: list[str], otherwise: str) -> str:
+    """The hint of every error about a word that is not known."""
+    meant = closest(word, known)
+    return f"did you mean {meant}? Else: {otherwise}" if meant else otherwise

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from made.__main__ import PAGES as MADE
 
-from ondol import config
+from ondol import options
 from ondol.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -61,9 +61,11 @@ def test_every_command_and_setting_is_documented() -> None:
     for name in main.COMMANDS:
         assert f"`ondol {name}" in commands
     settings = (ROOT / "docs" / "reference" / "settings.md").read_text()
-    for option in config.OPTIONS:
+    variables = (ROOT / "docs" / "reference" / "environment.md").read_text()
+    for option in options.BY_NAME.values():
         assert f"`{option.key}`" in settings
-        assert (f"`{option.variable}`" in settings) is (option.least != config.FILES_ONLY)
+        for page in (settings, variables):
+            assert (f"`{option.variable}`" in page) is (option.least != options.FILES_ONLY)
 
 
 def test_nothing_unfinished_is_committed() -> None:

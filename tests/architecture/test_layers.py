@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 #: Rooms, lowest first. A module may import from lower rows and from its own room.
 LAYERS: list[set[str]] = [
     {"errors", "exitcodes", "words", "light", "unguarded", "__version__"},
+    {"options"},
     {"events", "config"},
     {"host"},
     {"store", "tools", "explain"},

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ondol import config
+from ondol import config, options
 from ondol.errors import UsageError
 from ondol.trust import settings
 from people import ROOT, Program
@@ -128,10 +128,10 @@ def load(directory: Path, flags: dict[str, str] | None = None, **env: str) -> co
 
 @pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: next(iter(system)))
 @pytest.mark.parametrize(
-    "option", [option for option in config.OPTIONS if option.least], ids=lambda option: option.name
+    "option", [option for option in options.BY_NAME.values() if option.least], ids=lambda option: option.name
 )
 def test_a_checkouts_file_is_a_source_of_trust_on_ci(
-    checkout: Path, system: dict[str, str], option: config.Option
+    checkout: Path, system: dict[str, str], option: options.Option
 ) -> None:
     sample = {"path": '"x"', "text": '"x"', "name": '"x"', "flag": "true", "list": '["x"]', "uids": "[6666]"}
     value = '"on-success"' if option.kind == "choice" else sample[option.kind]

@@ -131,12 +131,12 @@ def test_setting_of_another_command_makes_it_strict(program: Program, sick: Path
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--only", "owner"), "did you mean 'owners'?"),
+        (("--only", "owner"), "did you mean owners?"),
         (("--skip", "nonsense-altogether"), "ondol doctor --list"),
-        (("--limit", "0"), "is not a number above 0"),
-        (("--limit", "many"), "is not a number above 0"),
-        (("--walk-time", "-5"), "is not a time"),
-        (("--timeout", "soon"), "is not a time"),
+        (("--limit", "0"), "expected a number above 0"),
+        (("--limit", "many"), "expected a number above 0"),
+        (("--walk-time", "-5"), "expected a time"),
+        (("--timeout", "soon"), "expected a time"),
         (("--store", "s3://bucket"), "name a directory"),
     ],
 )

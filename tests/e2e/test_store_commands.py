@@ -265,13 +265,13 @@ def test_help_has_examples(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["rnu"], "ondol run"),
+        (["rnu"], "did you mean run?"),
         (["run"], "no command to run"),
         (["run", "--stor", "x", "--", "true"], "--store"),
         (["run", "--publish", "maybe", "--", "true"], "never or on-success or auto"),
         (["run", "--tools", "tritn", "--", "true"], "triton"),
         (["run", "--store", "s3://bucket", "--", "true"], "s3://bucket"),
-        (["store", "verfy"], "ondol store verify"),
+        (["store", "verfy"], "did you mean verify?"),
         (["store", "ls", "--colour"], "--colour"),
     ],
 )

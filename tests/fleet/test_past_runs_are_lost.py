@@ -224,7 +224,7 @@ def test_a_test_that_nobody_ran_is_an_error_with_the_nearest_name(tmp_path: Path
     told = ondol(tmp_path, "history", "flakey", "--history", history)
     assert told.returncode == 2
     assert "'flakey'" in told.stderr
-    assert "ondol history flaky" in told.stderr
+    assert "did you mean flaky?" in told.stderr
 
 
 def test_an_empty_history_is_said(tmp_path: Path) -> None:

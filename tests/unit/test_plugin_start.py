@@ -26,7 +26,7 @@ def loaded(tmp_path, *arguments: str) -> set[str]:
 
 def test_a_pytest_that_does_not_use_us_loads_the_run_wing(tmp_path) -> None:
     found = loaded(tmp_path)
-    assert "ondol.fleet.options" in found
+    assert "ondol.options" in found
     assert not {m for m in found if m.split(".")[1:2] in (["jobs"], ["report"], ["engines"], ["store"], ["host"])}
     assert "ondol.pytest_runner" not in found
     assert "ondol.fleet.controller.controller" not in found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ondol import config
+from ondol import options
 from ondol.errors import UsageError
 from ondol.tools import registry, table
 from ondol.tools.table import BY_NAME, ROWS, Wish
@@ -23,7 +23,7 @@ def test_row_makes_sense(row: table.Row) -> None:
     assert all("{cache}" in value or "{" not in value or "{url}" in value for value in row.sets.values())
     assert set(row.reading) <= set(row.sets)
     if row.setting:
-        assert row.setting in config.BY_NAME
+        assert row.setting in options.BY_NAME
     if row.travels:
         assert registry.load(row).row is row
         assert row.sets or row.note

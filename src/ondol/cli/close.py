@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 from collections.abc import Mapping
 
-from ondol import config
 from ondol.cli import command_first, flags, output
 from ondol.cli.open import write_github
 from ondol.cli.run import tell_report
@@ -26,37 +24,24 @@ _EXAMPLES = """\
   ondol close "$(cat room)" --status $? --json ondol.json
   ondol close "$room" --status ${{ job.status }}            a CI system's word: success, failure, cancelled
   sudo ondol close "$room" --status 0 --trust 3001          publish also what uid 3001 made in it"""
-_SETTINGS = (
-    *("publish", "trust", "sign-key", "keep-room", "strict", "require-warm", "store-timeout", "json"),
-    *("quiet", "verbose"),
-)
 
 
 def main(arguments: list[str]) -> int:
-    words = ", ".join(STATUS_WORDS)
-    parser = flags.parser("ondol close", _DESCRIPTION, _EXAMPLES)
+    parser = flags.parser("close", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("room", nargs="?", metavar="ROOM", help=f"the room (default: {VARIABLE})")
-    parser.add_argument("--status", required=True, metavar="N", help=f"how the job ended: a number, or {words}")
-    parser.add_argument(
-        "--format", choices=("env", "github"), help="also undo what `ondol open --format` set, for what comes after"
-    )
-    flags.add_settings(parser, _SETTINGS)
     parsed = parser.parse_args(arguments)
+    if parsed.status is None:
+        raise UsageError("--status is missing", hint=f"--status N, a number, or one of {', '.join(STATUS_WORDS)}")
     room = parsed.room if parsed.room is not None else os.environ.get(VARIABLE, "")
     if not room and parsed.room is None:
         raise UsageError("no room to close", because=f"{VARIABLE} is not set", hint="ondol close ROOM --status N")
-    given = _given(parsed)
+    # Only from this command line: a step of the job could have set any ONDOL_ variable for the steps after it.
+    given = flags.given(parsed)
     with Bar(enabled=not given.get("quiet", False)) as bar:
         closed = close_room(room, parsed.status, given, os.environ, bar)
     _undo(parsed.format, closed.env_before)
     command_first.afterwards(lambda: tell_report(closed.report, closed.settings))
     return closed.status
-
-
-def _given(parsed: argparse.Namespace) -> dict[str, object]:
-    """Only from this command line: a step of the job could have set any ONDOL_ variable for the steps after it."""
-    options = (config.BY_NAME[name] for name in _SETTINGS)
-    return {option.name: getattr(parsed, option.attribute) for option in options if hasattr(parsed, option.attribute)}
 
 
 def _undo(form: str | None, before: Mapping[str, str | None]) -> None:

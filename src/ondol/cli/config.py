@@ -6,9 +6,10 @@ import os
 
 from ondol import exitcodes
 from ondol.cli import flags, output
-from ondol.config import BY_NAME, SITE_FILE, USER_FILE, Option, Value
+from ondol.config import SITE_FILE, USER_FILE, Value
 from ondol.errors import UsageError
 from ondol.jobs import store_location, strategy
+from ondol.options import Option
 from ondol.report import table
 
 _DESCRIPTION = f"""Show every setting, its value, where it came from, and what it concerns: convenience or trust. Then
@@ -24,18 +25,15 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    parser = flags.parser("ondol config", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    flags.add_settings(parser, tuple(name for name in BY_NAME if name != "json"))
-    parsed = parser.parse_args(arguments)
+    parsed = flags.parser("config", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
     settings = flags.settings(parsed, told=False)
     rows = [(option, _effective(option, value)) for option, value in settings.rows()]
     job = strategy.strategy(settings, os.environ)
-    if parsed.as_json:
+    if parsed.json:
         told = {option.name: {**value._asdict(), "class": option.sort} for option, value in rows}
         output.say_json({**told, "job": [line._asdict() for line in job]})
     else:
-        shown = [(option.name, _show(option, value.value), value.origin, option.sort) for option, value in rows]
+        shown = [(option.name, option.show(value.value) or "-", value.origin, option.sort) for option, value in rows]
         output.say_lines(table.render(("setting", "value", "from", "class"), shown))
         output.say_lines("\n" + table.render(("a job here", "does", "because"), job))
     for remark in settings.remarks:
@@ -48,17 +46,3 @@ def main(arguments: list[str]) -> int:
 def _effective(option: Option, value: Value) -> Value:
     """The default store has no fixed place."""
     return value._replace(value=store_location.default()) if option.name == "store" and not value.value else value
-
-
-def _show(option: Option, value: object) -> str:
-    from ondol import words
-
-    if option.kind == "size" and isinstance(value, int):
-        return words.size(value)
-    if option.kind == "duration" and isinstance(value, float):
-        return words.seconds(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return ",".join(map(str, value)) or "-"
-    return str(value) or "-"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 
-from ondol import exitcodes, words
+from ondol import exitcodes
 from ondol.cli import doctor_text, flags, output
 from ondol.config import Settings
 from ondol.doctor import examine, gather, registry, repair
 from ondol.doctor.api import ERROR, WARNING
 from ondol.doctor.subject import Machine, the_machine
 from ondol.doctor.walk import Bounds
-from ondol.errors import OndolError, UsageError
+from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs import open_store, store_location
 from ondol.report.progress import Bar
-from ondol.words import is_number
 
 _USAGE = "ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [options]"
 _DESCRIPTION = """Look for what will fail a job, before a job finds out: in directories down to the leaves, by really
@@ -36,15 +35,17 @@ _TOUCH = gather.TOUCH_SECONDS
 
 
 def main(arguments: list[str]) -> int:
-    parsed = _parser().parse_args(arguments)
+    made = flags.parser("doctor", _DESCRIPTION, _EXAMPLES, _USAGE)
+    made.add_argument("paths", metavar="PATH", nargs="*", help="directories to look at (default: what a job would use)")
+    parsed = made.parse_args(arguments)
     if parsed.list:
         output.say_lines(doctor_text.listing())
         return exitcodes.OK
-    checks = registry.choose(_names(parsed.only), _names(parsed.skip))
+    checks = registry.choose(parsed.only, parsed.skip)
     settings = flags.settings(parsed)
-    patience = _duration(parsed.timeout, "--timeout") if parsed.timeout else None
+    patience = parsed.timeout
     machine = _machine(settings, patience or _TOUCH)
-    bounds = Bounds(_limit(parsed.limit), _duration(parsed.walk_time, "--walk-time"))
+    bounds = Bounds(parsed.limit, parsed.walk_time)
 
     def look(bar: Bar) -> examine.Result:
         subjects = gather.subjects(machine, parsed.paths, bounds, patience or _TOUCH)
@@ -60,39 +61,11 @@ def main(arguments: list[str]) -> int:
             done = repair.carry_out(repairs)
             result = look(bar)  # what counts is what is left
     report = doctor_text.Report(result, machine.uid, repairs, done, shown=parsed.dry_run or parsed.fix)
-    if parsed.as_json:
+    if parsed.json:
         output.say_json(report.as_json())
     else:
         output.say_lines("\n".join(report.lines()))
-    return _status(result, strict=parsed.warnings_too)
-
-
-def _parser() -> flags.Parser:
-    made = flags.parser("ondol doctor", _DESCRIPTION, _EXAMPLES, _USAGE)
-    made.add_argument("paths", metavar="PATH", nargs="*", help="directories to look at (default: what a job would use)")
-    made.add_argument("--fix", action="store_true", help="mend what is safe to mend: the caller's own files only")
-    made.add_argument("--dry-run", action="store_true", help="show what --fix would do, exactly; change nothing")
-    made.add_argument("--strict", action="store_true", dest="warnings_too", help="status 1 for warnings too")
-    made.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    made.add_argument("--list", action="store_true", help="list the checks")
-    made.add_argument("--only", metavar="NAMES", action="append", default=[], help="carry out these checks only")
-    made.add_argument("--skip", metavar="NAMES", action="append", default=[], help="leave these checks out")
-    default = Bounds()
-    made.add_argument(
-        "--limit",
-        metavar="N",
-        default=str(default.entries),
-        help=f"files and directories to look at, for each PATH (default: {default.entries})",
-    )
-    made.add_argument(
-        "--walk-time",
-        metavar="TIME",
-        default=str(default.seconds),
-        help=f"how long to walk through each PATH (default: {default.seconds:g}s)",
-    )
-    made.add_argument("--timeout", metavar="TIME", default="", help="give up on a check that takes longer than this")
-    flags.add_settings(made, ("store", "trust", "room-dir"))
-    return made
+    return _status(result, strict=parsed.strict)
 
 
 def _machine(settings: Settings, seconds: float) -> Machine:
@@ -113,26 +86,6 @@ def _store(settings: Settings, seconds: float) -> str:
         return str(bounded.call(lambda _report: store_location.default(), seconds))
     except OndolError:
         return ""
-
-
-def _names(given: list[str]) -> list[str]:
-    return [name.strip() for text in given for name in text.split(",") if name.strip()]
-
-
-def _limit(text: str) -> int:
-    if not is_number(text) or int(text) < 1:
-        raise UsageError(f"--limit {text!r} is not a number above 0", hint="a number such as 200000")
-    return int(text)
-
-
-def _duration(text: str, flag: str) -> float:
-    try:
-        seconds = words.parse_duration(text)
-    except ValueError:
-        seconds = 0.0
-    if seconds <= 0:
-        raise UsageError(f"{flag} {text!r} is not a time", hint="a time such as 90s or 15m")
-    return seconds
 
 
 def _status(result: examine.Result, *, strict: bool) -> int:

@@ -25,18 +25,15 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    parser = flags.parser("ondol explain", _DESCRIPTION, _EXAMPLES)
+    parser = flags.parser("explain", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("logs", metavar="LOG", nargs="*", help="a log, a JUnit file, either of them with gzip, or -")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="for programs")
-    parser.add_argument("--all", action="store_true", help="name every test")
-    parser.add_argument("--list", action="store_true", help="list the known faults")
     parsed = parser.parse_args(arguments)
     if parsed.list:
         return _list(parsed)
     from ondol.explain import text
 
     explanation = _read(_logs(parsed.logs))
-    if parsed.as_json:
+    if parsed.json:
         output.say_json(text.as_json(explanation))
     else:
         output.say_lines(text.text(explanation, every_name=parsed.all))
@@ -68,7 +65,7 @@ def _list(parsed: argparse.Namespace) -> int:
     from ondol.explain.signature import load
 
     fields = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
-    if parsed.as_json:
+    if parsed.json:
         output.say_json([{name: getattr(known, name) for name in fields} for known in load()])
         return exitcodes.OK
     width = max(len(known.id) for known in load())

@@ -1,32 +1,32 @@
-"""Command-line flags made from the table of settings, so that flag, variable, file key and help can never drift
-apart.
-"""
+"""The command line of every command, made from the table of options."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
+from functools import partial
 
-from ondol import config, words
+from ondol import config, options, words
 from ondol.cli import output
 from ondol.errors import UsageError
 from ondol.host import identity
 from ondol.light import Any
+from ondol.options import Option
 from ondol.trust.settings import load
-
-_SHORT = {"quiet": "-q", "verbose": "-v"}
 
 
 class Parser(argparse.ArgumentParser):
     """Raises nothing of its own: usage errors look like all our errors and have the documented status."""
 
     def error(self, message: str) -> Any:
-        import re
-
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        odd = chosen or re.search(r"(--?\w[\w-]*)", message)
         known = re.findall(r"[\w-]+", chosen[2]) if chosen else list(self._option_string_actions)
-        meant = words.closest(chosen[1] if chosen else message.split()[-1], known)
-        raise UsageError(message, hint=f"{meant}? {self.prog} --help" if meant else f"{self.prog} --help")
+        option = options.BY_NAME.get(odd[1].lstrip("-")) if odd else None
+        if option and option.least == options.FILES_ONLY:
+            raise UsageError(message, hint=f"it can stand in {config.USER_FILE} or {config.SITE_FILE} only")
+        raise UsageError(message, hint=words.did_you_mean(odd[1] if odd else "", known, f"{self.prog} --help"))
 
 
 class _Switch(argparse.Action):
@@ -35,43 +35,76 @@ class _Switch(argparse.Action):
         setattr(found, self.dest, value or not name.startswith("--no-"))
 
 
-def parser(prog: str, description: str, examples: str = "", usage: str | None = None) -> Parser:
-    return Parser(
-        prog=prog,
+class _List(argparse.Action):
+    """May be repeated."""
+
+    def __call__(self, _: Any, found: argparse.Namespace, text: Any, word: str | None = None) -> None:
+        more = [part for part in str(text).split(",") if part.strip()]
+        if not more:
+            raise UsageError(f"{word} {text!r} names nothing", hint="names, separated by commas")
+        setattr(found, self.dest, [*getattr(found, self.dest, []), *more])
+
+
+def parser(command: str, description: str, examples: str = "", usage: str | None = None) -> Parser:
+    """With everything that `ondol COMMAND` takes, except for words that are no options."""
+    made = Parser(
+        prog=f"ondol {command}",
         usage=usage,
         description=description,
         epilog=f"examples:\n{examples}" if examples else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    made.set_defaults(of=command)
+    for option in options.of(command):
+        _add(made, option)
+    return made
 
 
-def add_settings(target: argparse.ArgumentParser, names: tuple[str, ...] | None = None) -> None:
-    """Add the flags of these settings (all by default). A flag that is not given leaves no trace in the result."""
-    for option in config.OPTIONS:
-        if option.least == config.FILES_ONLY or (names is not None and option.name not in names):
-            continue
-        shorts = [_SHORT[option.name]] if option.name in _SHORT else []
-        text = f"{option.help} [{option.variable}]".replace("%", "%%")
-        if option.kind == "flag":
-            action = argparse.BooleanOptionalAction
-            target.add_argument(*shorts, f"--{option.name}", action=action, default=argparse.SUPPRESS, help=text)
-        elif option.kind == "switch":
-            # With its value in the same word: the word behind `--triton-autotune` is a file for pytest.
-            values = [f"--{option.name}={word}" for word in config.SWITCH.split("|")]
-            switch = [f"--{option.name}", f"--no-{option.name}", *values]
-            target.add_argument(*switch, action=_Switch, nargs=0, default=argparse.SUPPRESS, help=text)
-        else:
-            target.add_argument(f"--{option.name}", metavar=option.metavar, default=argparse.SUPPRESS, help=text)
+def _add(target: Parser, option: Option) -> None:
+    names = [name for name in (option.short, f"--{option.name}") if name]
+    typed = option.least == options.TYPED
+    text = option.about() if typed else f"{option.about()} [{option.variable}]"
+    # A setting's flag that is not given leaves no trace: the variable or a file may say something.
+    how: dict[str, Any] = {
+        "dest": option.attribute,
+        "help": text.replace("%", "%%"),
+        "default": option.default if typed else argparse.SUPPRESS,
+    }
+    if option.kind == "flag":
+        how["action"] = "store_true" if typed else argparse.BooleanOptionalAction
+    elif option.kind == "switch":
+        # With its value in the same word: the word behind `--triton-autotune` is a file for pytest.
+        names += [f"--no-{option.name}", *(f"--{option.name}={word}" for word in option.metavar.split("|"))]
+        how |= {"action": _Switch, "nargs": 0}
+    else:
+        how |= {"metavar": option.metavar, "action": _List if option.kind == "list" else "store"}
+        if option.kind != "list":
+            how["type"] = partial(_checked, option)
+        if option.kind == "pair":
+            how |= {"nargs": 2, "metavar": tuple(option.metavar.split())}
+    target.add_argument(*names, **how)
+
+
+def _checked(option: Option, text: str) -> Any:
+    """What is only typed is read here; a setting is read with the others, which know where paths begin."""
+    return config.convert(option, text) if option.least == options.TYPED else text
 
 
 def given(parsed: argparse.Namespace) -> dict[str, Any]:
-    return {option.name: getattr(parsed, option.attribute) for option in config.OPTIONS if option.attribute in parsed}
+    """Settings on this command line, by name."""
+    rows = [option for option in options.of(parsed.of) if option.least != options.TYPED]
+    return {option.name: getattr(parsed, option.attribute) for option in rows if option.attribute in parsed}
 
 
 def settings(parsed: argparse.Namespace, *, told: bool = True) -> config.Settings:
     """Everything that is set. With `told`, what was wrong with files is said here; else the caller does it."""
     merged = load(given(parsed), os.environ, identity.working_directory())
-    for line in [f"warning: {text}" for text in merged.warnings] + merged.remarks if told else []:
-        output.tell(f"ondol: {line}")
+    if told:
+        tell(merged)
     return merged
+
+
+def tell(merged: config.Settings) -> None:
+    for line in [f"warning: {text}" for text in merged.warnings] + merged.remarks:
+        output.tell(f"ondol: {line}")

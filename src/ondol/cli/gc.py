@@ -7,7 +7,6 @@ import time
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.errors import UsageError
 from ondol.fleet import journals, kept
 from ondol.jobs.clean_rooms import Room, clean_rooms
 from ondol.room.room import OPEN_AGE
@@ -25,18 +24,13 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    parser = flags.parser("ondol gc", _DESCRIPTION, _EXAMPLES)
-    age = words.age(OPEN_AGE)
-    parser.add_argument("--older-than", metavar="TIME", help=f"remove open rooms after this long (default: {age})")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, remove nothing")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    flags.add_settings(parser, ("room-dir",))
-    parsed = parser.parse_args(arguments)
+    parsed = flags.parser("gc", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
     room_dir = flags.settings(parsed).room_dir
-    found = clean_rooms(room_dir, os.environ, _age(parsed.older_than), dry_run=parsed.dry_run)
+    age = OPEN_AGE if parsed.older_than is None else parsed.older_than
     now, dry_run = time.time(), parsed.dry_run
+    found = clean_rooms(room_dir, os.environ, age, dry_run=dry_run)
     old = [Room(path, "removed") for place in (journals, kept) for path in place.clean(now, dry_run=dry_run)]
-    if parsed.as_json:
+    if parsed.json:
         output.say_json([thing._asdict() for thing in [*found, *old]])
         return exitcodes.OK
     for room in [*found, *old]:
@@ -46,15 +40,6 @@ def main(arguments: list[str]) -> int:
     too_old = f" and {words.plural(len(old), 'journal')}" if old else ""
     output.say(f"{verb} {words.plural(gone, 'room')}{too_old}, {words.plural(len(found) - gone, 'room')} stay")
     return exitcodes.OK
-
-
-def _age(text: str | None) -> float:
-    if text is None:
-        return OPEN_AGE
-    try:
-        return words.parse_duration(text)
-    except ValueError:
-        raise UsageError(f"--older-than {text!r} is not a time", hint="a time such as 2h or 7d")
 
 
 def _line(room: Room, *, dry_run: bool) -> str:

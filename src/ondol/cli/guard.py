@@ -13,7 +13,6 @@ from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
 from ondol.guard.guarded_command import GuardReport
 from ondol.host import filesystem
-from ondol.words import is_number
 
 _USAGE = "ondol guard [--cache DIR] [options] -- COMMAND …"
 _DESCRIPTION = """Run a command that uses a shared cache (uv, pip): one at a time, healed if the cache is at fault.
@@ -31,12 +30,11 @@ _EXAMPLES = """\
   ondol guard --cache /ci-cache/uv --selftest             prove on this machine that the lock works
 
 exit status: the command's own; 126 not executable, 127 not found. --selftest: 0 proved, 1 not"""
-_HEALING = ("auto", "off", "whole")
 
 
 def main(arguments: list[str]) -> int:
     ours, command = unguarded.split(arguments)
-    parsed = _parser().parse_args(ours)
+    parsed = flags.parser("guard", _DESCRIPTION, _EXAMPLES, usage=_USAGE).parse_args(ours)
     if parsed.cache:
         _check_cache(parsed.cache, selftest=parsed.selftest)
     if parsed.selftest:
@@ -44,38 +42,6 @@ def main(arguments: list[str]) -> int:
     if not command:
         raise UsageError("no command to run", hint=_USAGE)
     return command_first.or_plainly(command, lambda: _guard(parsed, command))
-
-
-def _parser() -> flags.Parser:
-    made = flags.parser("ondol guard", _DESCRIPTION, _EXAMPLES, usage=_USAGE)
-    made.add_argument("--cache", metavar="DIR", default="", help="the cache (default: the one that uv or pip names)")
-    made.add_argument(
-        "--wait", metavar="TIME", type=_duration, default=900.0, help="go on without the lock after this long (15m)"
-    )
-    made.add_argument(
-        "--retries", metavar="N", type=_count, default=1, help="how often to run it again after healing (1)"
-    )
-    healing = "auto: set bad entries aside; off: touch nothing, watch nothing; whole: all of them, if none is found bad"
-    made.add_argument("--heal", metavar="|".join(_HEALING), choices=_HEALING, default="auto", help=healing)
-    made.add_argument("--verify", action="store_true", help="look for bad entries before the command, too")
-    made.add_argument("--shared", action="store_true", help="run beside other shared guards; exclusive only to heal")
-    made.add_argument("--json", metavar="FILE", default="", help="write what happened to this file")
-    made.add_argument("--selftest", action="store_true", help="start processes that compete for the lock, and report")
-    made.add_argument("-v", "--verbose", action="store_true", help="say which lock was taken, and which could not be")
-    return made
-
-
-def _duration(text: str) -> float:
-    try:
-        return words.parse_duration(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s or 15m")
-
-
-def _count(text: str) -> int:
-    if not is_number(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of retries")
-    return int(text)
 
 
 def _check_cache(cache: str, *, selftest: bool) -> None:

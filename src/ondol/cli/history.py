@@ -32,11 +32,8 @@ def main(arguments: list[str]) -> int:
     from ondol.fleet import kept, past
     from ondol.jobs import past_runs
 
-    parser = flags.parser("ondol history", _DESCRIPTION, _EXAMPLES)
+    parser = flags.parser("history", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("what", nargs="?", default="", metavar="flaky|slow|TEST", help="what to show (default: runs)")
-    parser.add_argument("--most", type=int, default=20, metavar="N", help="show at most so many (default: 20)")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    flags.add_settings(parser, ("history", "trust", "store"))
     parsed = parser.parse_args(arguments)
     settings = flags.settings(parsed)
     runs, passed_over = kept.runs(settings.history, past_runs.believed(settings))
@@ -47,14 +44,13 @@ def main(arguments: list[str]) -> int:
     tests = past.fold(runs)
     choices = {"flaky": past.flakiest, "slow": past.slowest}
     if not parsed.what:
-        _show_runs(runs[-parsed.most :], len(runs), len(tests), where, as_json=parsed.as_json)
+        _show_runs(runs[-parsed.most :], len(runs), len(tests), where, as_json=parsed.json)
         return exitcodes.OK
     found = choices[parsed.what](tests) if parsed.what in choices else past.named(tests, parsed.what)
     if not found and parsed.what not in choices:
-        meant = words.closest(parsed.what, [*choices, *tests])
-        hint = f"ondol history {meant}" if meant else "ondol history"
+        hint = words.did_you_mean(parsed.what, [*choices, *tests], "ondol history")
         raise UsageError(f"no run in {where} has a test whose name holds {parsed.what!r}", hint=hint)
-    _show_tests(found[: parsed.most], len(runs), as_json=parsed.as_json, story=parsed.what not in choices)
+    _show_tests(found[: parsed.most], len(runs), as_json=parsed.json, story=parsed.what not in choices)
     return exitcodes.OK
 
 

@@ -33,22 +33,17 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    parser = flags.parser("ondol key", _DESCRIPTION, _EXAMPLES)
+    parser = flags.parser("key", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("action", choices=tuple(_ACTIONS))
     parser.add_argument("what", nargs="?", metavar="FILE|KEY")
-    parser.add_argument("--for", choices=("user", "site", "store"), default="user", dest="whom", help="whose trust")
-    parser.add_argument("--scopes", default="*", help="where its signatures count (default: everywhere)")
-    parser.add_argument("--comment", metavar="TEXT", default="", help="what people call it")
-    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    flags.add_settings(parser, ("store",))
     parsed = parser.parse_args(arguments)
     if bool(parsed.what) == (parsed.action == "list"):
         needs = "no" if parsed.what else "a"
         raise UsageError(f"`ondol key {parsed.action}` needs {needs} FILE or KEY", hint="ondol key --help")
     facts = _ACTIONS[parsed.action](parsed)
-    if parsed.as_json:
+    if parsed.json:
         output.say_json(facts if parsed.action == "list" else facts[0])
-    for fact in [] if parsed.as_json else facts:
+    for fact in [] if parsed.json else facts:
         output.say(words.printable("  ".join(f"{name} {value}" for name, value in fact.items())))
     if not facts:
         output.tell("no keys count here")
@@ -81,7 +76,7 @@ def _trust(parsed: argparse.Namespace) -> list[dict[str, Any]]:
         key = keys.parse(line)
     except ValueError as error:
         raise UsageError(f"{parsed.what!r} is no public key", because=str(error), hint="ondol key show FILE")
-    if parsed.whom == "store":
+    if vars(parsed)["for"] == "store":
         where = location(flags.settings(parsed))
 
         def add(found: marker.Marker) -> marker.Marker:
@@ -89,7 +84,7 @@ def _trust(parsed: argparse.Namespace) -> list[dict[str, Any]]:
 
         marker.rewrite(where, add)
     else:
-        where = _put(parsed.whom, f"{keys.name_of(key)}.pub", line)
+        where = _put(vars(parsed)["for"], f"{keys.name_of(key)}.pub", line)
     return [{"trusted": key.public, "name": keys.name_of(key), "scopes": ",".join(key.scopes), "where": where}]
 
 
@@ -104,7 +99,7 @@ def _put(whom: str, name: str, text: str) -> str:
 
 
 def _revoke(parsed: argparse.Namespace) -> list[dict[str, Any]]:
-    if parsed.whom == "store":
+    if vars(parsed)["for"] == "store":
         raise UsageError("a store revokes by another command", hint=f"ondol store revoke --key {parsed.what}")
     try:
         name = key_name(signatures.decode(parsed.what, signatures.PUBLIC))
@@ -112,7 +107,7 @@ def _revoke(parsed: argparse.Namespace) -> list[dict[str, Any]]:
         name = parsed.what
     if len(name) != 16 or not set(name) <= set("0123456789abcdef"):
         raise UsageError(f"{parsed.what!r} is neither a public key nor a key's name", hint="ondol key list")
-    return [{"revoked": name, "where": _put(parsed.whom, f"{name}.revoked", parsed.comment)}]
+    return [{"revoked": name, "where": _put(vars(parsed)["for"], f"{name}.revoked", parsed.comment)}]
 
 
 def _list(parsed: argparse.Namespace) -> list[dict[str, Any]]:

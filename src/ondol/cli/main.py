@@ -67,8 +67,9 @@ def _dispatch(name: str, arguments: list[str]) -> int:
         if name not in COMMANDS:
             from ondol import words
 
-            meant = words.closest(name, list(COMMANDS))
-            raise UsageError(f"there is no command {name!r}", hint=f"ondol {meant}" if meant else "ondol --help")
+            raise UsageError(
+                f"there is no command {name!r}", hint=words.did_you_mean(name, list(COMMANDS), "ondol --help")
+            )
         return int(import_module(COMMANDS[name][0]).main(arguments))
     except OndolError as error:
         output.fail(error)

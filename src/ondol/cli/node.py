@@ -11,8 +11,7 @@ on its standard input and output. Not for people; with --check it only says that
 
 
 def main(arguments: list[str]) -> int:
-    made = flags.parser("ondol node", _DESCRIPTION)
-    made.add_argument("--check", action="store_true", help="say which Ondol and pytest are here, and end")
+    made = flags.parser("node", _DESCRIPTION)
     if made.parse_args(arguments).check:
         import pytest
 

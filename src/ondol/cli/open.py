@@ -7,7 +7,6 @@ import os
 import shlex
 
 from ondol.cli import flags, output
-from ondol.config import BY_NAME
 from ondol.errors import UsageError
 from ondol.host import files
 from ondol.jobs.open_close import Opened, open_room
@@ -17,7 +16,6 @@ from ondol.room.room import Room
 from ondol.room.runtimes import RUNTIMES, Mount
 from ondol.room.wall import DEFAULT_PLACE, Wall, check_place, is_plain
 
-FORMATS = ("env", *RUNTIMES, "github", "json")
 _DESCRIPTION = """Open a room for a job that Ondol does not start itself: in a container, or over several CI steps.
 
 Prints what the job needs, for a shell or for a container runtime's command line. `ondol close` harvests the room,
@@ -32,21 +30,11 @@ _EXAMPLES = """\
   ondol open --format pyxis                        flags for srun --container-image …
   ondol open --format github                       for the later steps of a GitHub job
   ondol open --format json --at /caches --uid 1000 for a program of your own"""
-#: Settings that decide how a room is opened; `json` names a report, which only close can write.
-_SETTINGS = tuple(name for name in BY_NAME if name != "json")
 _SELINUX = "/sys/fs/selinux/enforce"
 
 
 def main(arguments: list[str]) -> int:
-    parser = flags.parser("ondol open", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument(
-        "--format", choices=FORMATS, default="env", help="what to print (default: env, for sh and bash)"
-    )
-    parser.add_argument("--at", metavar="PATH", help=f"the room's path inside the container (default: {DEFAULT_PLACE})")
-    parser.add_argument("--uid", type=int, metavar="N", help="who uses it, as this side of the wall numbers users")
-    parser.add_argument("--room-file", metavar="FILE", help="write the room's path here, for `ondol close`")
-    flags.add_settings(parser, _SETTINGS)
-    parsed = parser.parse_args(arguments)
+    parsed = flags.parser("open", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
     how = _wall(parsed)
     settings = flags.settings(parsed, told=False)
     with Bar(enabled=not settings.quiet) as bar:
@@ -59,8 +47,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _wall(parsed: argparse.Namespace) -> Wall:
-    if parsed.uid is not None and parsed.uid < 0:
-        raise UsageError(f"--uid {parsed.uid} is not a user ID", hint="a number from 0 on, such as 1000")
     runtime = RUNTIMES.get(parsed.format)
     mounted = parsed.at is not None or (runtime is not None and runtime.mounted)
     if parsed.at is not None and not (parsed.format == "json" or (runtime and runtime.mounted)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from functools import partial
@@ -29,25 +28,14 @@ _EXAMPLES = """\
 
 
 #: What both this command and `ondol test` write.
-PAGES = {
-    "html": "write a page here that needs nothing else: timeline, failures by cause, devices, caches",
-    "against": "in the page: what fails newly and what was mended since this run: a journal, latest, or a run's name",
-    "perfetto": "write a trace for ui.perfetto.dev or chrome://tracing here",
-}
+PAGES = ("html", "perfetto")
 
 
 def renderers(before: PastRun | None) -> dict[str, Callable[[RunRecord], str]]:
     from ondol.report import run_json, run_junit, run_markdown, run_page, run_perfetto
 
-    made = {"junit": run_junit.render, "json_file": run_json.render, "md": run_markdown.render}
+    made = {"junit": run_junit.render, "json": run_json.render, "md": run_markdown.render}
     return {**made, "html": partial(run_page.render, before=before), "perfetto": run_perfetto.render}
-
-
-def add_pages(parser: argparse.ArgumentParser, prefix: str = "") -> None:
-    """`prefix`: for those whose names a plugin of pytest may have too."""
-    for name, text in PAGES.items():
-        words = [f"--{name}", *([f"--{prefix}{name}"] if prefix else [])]
-        parser.add_argument(*words, dest=name, metavar="RUN" if name == "against" else "FILE", help=text)
 
 
 def named(name: Path, found: Settings) -> RunRecord:
@@ -62,23 +50,16 @@ def named(name: Path, found: Settings) -> RunRecord:
 def main(arguments: list[str]) -> int:
     from ondol.fleet import past
 
-    parser = flags.parser("ondol report", _DESCRIPTION, _EXAMPLES)
+    parser = flags.parser("report", _DESCRIPTION, _EXAMPLES)
     text = "the file that the run's summary named, latest, or a name from `ondol history`"
     parser.add_argument("journal", type=Path, nargs="?", help=text)
-    text = "what is different in the second run; status 1 if something fails that did not fail before"
-    parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help=text)
-    parser.add_argument("--junit", metavar="FILE", help="write JUnit XML here ('-' = standard output)")
-    parser.add_argument("--json", metavar="FILE", dest="json_file", help="write JSON here")
-    parser.add_argument("--md", metavar="FILE", help="write Markdown here (the default, on standard output)")
-    add_pages(parser)
-    flags.add_settings(parser, ("history", "trust", "store"))
     args = parser.parse_args(arguments)
     if bool(args.compare) == bool(args.journal):
         raise UsageError("name one journal, or two with --compare", hint="ondol report latest")
     found = flags.settings(args)
-    records = [named(name, found) for name in args.compare or [args.journal]]
+    records = [named(Path(name), found) for name in args.compare or [args.journal]]
     if args.compare:
-        return _compare(past.of_record(records[0]), past.of_record(records[1]), args.json_file)
+        return _compare(past.of_record(records[0]), past.of_record(records[1]), args.json)
     known = renderers(past.of_record(named(Path(args.against), found)) if args.against else None)
     if not any(getattr(args, name) for name in known):
         args.md = "-"
@@ -88,7 +69,7 @@ def main(arguments: list[str]) -> int:
     return status_of(records[0])
 
 
-def write_pages(journal: Path, before: PastRun | None, wanted: dict[str, str | None]) -> None:
+def write_pages(journal: Path, before: PastRun | None, wanted: dict[str, str]) -> None:
     """After a run. A file that cannot be written costs a line, not the run's status: `ondol report` makes it again."""
     from ondol.fleet.record import load
 

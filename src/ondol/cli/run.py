@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ondol import config, exitcodes
-from ondol.cli import command_first, output
+from ondol.cli import command_first, flags, output
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.events import JobReport
 from ondol.light import Any
 
-_SHORT = {"-q": "--quiet", "-v": "--verbose"}
 _DESCRIPTION = """Run a command with private, writable, pre-filled compile caches; publish what it compiled.
 
 Streams, terminal, signals and exit status are the command's own. Trouble with the store never fails it: the job is
@@ -30,8 +28,6 @@ not found"""
 
 def main(arguments: list[str]) -> int:
     given, command = parse(arguments)
-    if "help" in given:
-        return _help()
     if not command:
         raise UsageError("no command to run", hint="ondol run [options] -- COMMAND …")
     must = bool(given.get("strict") or given.get("require-warm"))
@@ -65,57 +61,11 @@ def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
 
 
 def parse(arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """(settings given, the command). The command starts after `--`, or at the first word that is not an option.
-
-    Done by hand from the table of settings: argparse alone costs as much as starting `true` twice, before every job.
-    """
-    given: dict[str, Any] = {}
-    arguments = list(arguments)
-    position = 0
-    while position < len(arguments) and arguments[position].startswith("-"):
-        word = arguments[position]
-        position += 1
-        if word == "--":
-            break
-        if len(word) > 2 and {f"-{letter}" for letter in word[1:]} <= set(_SHORT):  # -qv is -q -v
-            arguments[position:position] = [f"-{letter}" for letter in word[1:]]
-            continue
-        if word in ("-h", "--help"):
-            return {"help": True}, []
-        name, has_value, value = _SHORT.get(word, word).removeprefix("--").partition("=")
-        option = config.BY_NAME.get(name.removeprefix("no-")) or config.BY_NAME.get(name)
-        if option is None or option.least == config.FILES_ONLY:
-            raise UsageError(f"unknown option {word!r}", hint=_suggestion(name))
-        if has_value and (option.kind == "flag" or name.startswith("no-")):
-            raise UsageError(f"--{name} takes no value, got {value!r}")
-        if option.kind == "flag" or (option.kind == "switch" and not has_value):
-            given[option.name] = not name.startswith("no-")
-            continue
-        if not has_value:
-            if position >= len(arguments):
-                raise UsageError(f"--{option.name} needs a value", hint=option.help)
-            value = arguments[position]
-            position += 1
-        given[option.name] = value
-    return given, arguments[position:]
-
-
-def _suggestion(name: str) -> str:
-    from ondol import words
-
-    if name in config.BY_NAME:
-        return f"{name} can stand in {config.USER_FILE} or {config.SITE_FILE} only"
-    meant = words.closest(name, list(config.BY_NAME))
-    return f"--{meant}? All options: ondol run --help" if meant else "ondol run --help"
-
-
-def _help() -> int:
-    from ondol.cli import flags
-
-    parser = flags.parser("ondol run", _DESCRIPTION, _EXAMPLES, usage="ondol run [options] -- COMMAND …")
-    flags.add_settings(parser)
-    output.say_lines(parser.format_help().rstrip())
-    return exitcodes.OK
+    """(settings given, the command). The command starts after `--`, or at the first word that is not an option."""
+    made = flags.parser("run", _DESCRIPTION, _EXAMPLES, usage="ondol run [options] -- COMMAND …")
+    made.add_argument("words", nargs="...", metavar="COMMAND …", help="the command, with its own options")
+    parsed = made.parse_args(arguments)
+    return flags.given(parsed), parsed.words[parsed.words[:1] == ["--"] :]
 
 
 def tell_report(report: JobReport, settings: Settings) -> None:

@@ -9,11 +9,11 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from ondol import options
 from ondol.cli import command_first, first_store, flags, output, report, run
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.fleet import journals, past
-from ondol.fleet.options import OPTIONS, Option, destination
 from ondol.fleet.past import PastRun
 from ondol.fleet.starts import ForNodes
 from ondol.jobs import node_settings, past_runs, run_command, run_tests
@@ -37,53 +37,42 @@ _EXAMPLES = """\
   ondol test --launch 'task-submit --device auto --run {agent}' --nodes 4 tests/ops
 
 exit status: pytest's own 0 to 5; 121 nothing failed but not everything was run; 124 --session-timeout"""
-#: The cache wing's settings that make sense on this command line; the others come from ONDOL_* and the file.
-_SETTINGS = (
-    "store",
-    "tools",
-    "scope",
-    "publish",
-    "room-dir",
-    "keep-room",
-    "require-warm",
-    "frozen",
-    "trust",
-    "sign-key",
-    "triton-autotune",
-    "tilelang-autotune",
-    "helion-autotune",
-)
 
 
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our options, and the words that are pytest's."""
-    parser = flags.parser("ondol test", _DESCRIPTION, _EXAMPLES, usage="ondol test [options] [pytest arguments]")
-    for option in OPTIONS:
-        parser.add_argument(f"--{option.name}", dest=destination(option), help=option.help, **option.kwargs)
-    report.add_pages(parser, "ondol-")
-    flags.add_settings(parser, _SETTINGS)
+    parser = flags.parser("test", _DESCRIPTION, _EXAMPLES, usage="ondol test [options] [pytest arguments]")
     return parser.parse_known_args(_joined(words))
 
 
 def _joined(words: list[str]) -> list[str]:
-    """`--slurm -N2` as `--slurm=-N2`: what begins with a dash would be taken for an option of ours."""
+    """`--slurm -N2` as `--slurm=-N2`: what begins with a dash would be taken for an option of ours. And what is written
+    as for pytest, `--ondol-engine`, means the same here.
+    """
     made: list[str] = []
+    ours = {f"--ondol-{no}{option.name}" for option in options.of("test") for no in ("", "no-")}
     for word in words:
-        if made and made[-1] in {"--slurm", "--srun"} and "--" not in made:
+        if "--" not in made and word.partition("=")[0] in ours:
+            made.append(word.replace("ondol-", "", 1))
+        elif made and made[-1] in {"--slurm", "--srun"} and "--" not in made:
             made[-1] += f"={word}"
         else:
             made.append(word)
     return made
 
 
-def to_pytest(option: Option, value: object) -> list[str]:
-    """The option as the plugin spells it; nothing when it has its default."""
-    if value == option.kwargs.get("default"):
-        return []
-    if value is True:
-        return [f"--ondol-{option.name}"]
-    values = value if isinstance(value, list) else [value]
-    return [f"--ondol-{option.name}={one}" for one in values]
+def to_pytest(settings: Settings) -> list[str]:
+    """What is set here, as the plugin spells it. The rest is left to pytest's ini file."""
+    said: list[str] = []
+    for option in options.IN_PYTEST:
+        value = settings.value(option.name)
+        if settings.origin(option.name) == "default":
+            continue
+        if option.kind == "flag":
+            said.append(f"--ondol-{option.name}" if value else f"--ondol-no-{option.name}")
+        else:
+            said += [f"--ondol-{option.name}={one}" for one in (value if isinstance(value, list) else [value])]
+    return said
 
 
 def main(arguments: list[str]) -> int:
@@ -101,17 +90,17 @@ def main(arguments: list[str]) -> int:
             "--retries is an option of Ondol and of pytest-retry, which is installed; nothing was run",
             hint="--ondol-retries N for attempts after a crash; -o retries=N for pytest-retry's",
         )
-    journal = Path(ours.ondol_journal or journals.new_path())
-    ours.ondol_journal = str(journal)
-    ours.ondol_devices = ours.ondol_devices or ""  # the ini file may name them; else: auto
-    far = ours.ondol_engine != "local" or bool(ours.ondol_launch)
-    settings = flags.settings(ours, told=far)
-    ours.ondol_history = os.path.abspath(ours.ondol_history) if ours.ondol_history else settings.history
-    words = [word for option in OPTIONS for word in to_pytest(option, getattr(ours, destination(option)))]
-    request = run_tests.Request([*words, *theirs], journal, ours.ondol_collect_timeout)
-    pages = partial(report.write_pages, journal, _earlier(ours.against, settings), vars(ours))
-    keep = partial(_keep, journal, ours.ondol_history)
-    if far:
+    settings = flags.settings(ours, told=False)
+    journal = Path(settings.journal or journals.new_path())
+    ours_to_say = [f"--ondol-journal={journal}"] if not settings.journal else []
+    # An empty specification: this is a run of ours, and what it runs on is left to the ini file.
+    ours_to_say += ["--ondol-devices="] if not settings.devices else []
+    request = run_tests.Request([*ours_to_say, *to_pytest(settings), *theirs], journal, settings.collect_timeout)
+    wanted = {name: settings.value(name) for name in report.PAGES}
+    pages = partial(report.write_pages, journal, _earlier(settings.against, settings), wanted)
+    keep = partial(_keep, journal, settings.history)
+    if settings.engine != "local" or settings.launch:
+        flags.tell(settings)
         # Rooms are per node, where the workers are; there is none here.
         told = ForNodes(node_settings.for_nodes(settings, os.environ))
         status = run_tests.run(request, {**os.environ, **told.environment()})

@@ -18,9 +18,8 @@ _EXAMPLES = "  ondol tools\n  ondol tools jax triton\n  ondol tools --json"
 
 
 def main(arguments: list[str]) -> int:
-    parser = flags.parser("ondol tools", _DESCRIPTION, _EXAMPLES)
+    parser = flags.parser("tools", _DESCRIPTION, _EXAMPLES)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tell more about these")
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parsed = parser.parse_args(arguments)
     rows = registry.choose(parsed.names) if parsed.names else registry.everything()
     found = [_describe(row) for row in rows]

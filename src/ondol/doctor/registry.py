@@ -10,7 +10,7 @@ from ondol.doctor.checks.sharing import Acls, Modes, Owners, Setgid, WorldWritab
 from ondol.doctor.checks.stores import Publishing, Store
 from ondol.doctor.checks.tried_out import Clock, Locking, Mount, Operations, Space
 from ondol.errors import UsageError
-from ondol.words import closest
+from ondol.words import did_you_mean
 
 CHECKS: dict[str, Check] = {
     check.name: check
@@ -45,7 +45,6 @@ def choose(only: list[str], skip: list[str]) -> list[Check]:
     """All, or `only` these, without those to `skip`. Raises `UsageError` for a name that we do not know."""
     for name in [*only, *skip]:
         if name not in CHECKS:
-            meant = closest(name, list(CHECKS))
-            hint = f"did you mean {meant!r}?" if meant else "ondol doctor --list"
+            hint = did_you_mean(name, list(CHECKS), "ondol doctor --list")
             raise UsageError(f"there is no check {name!r}", hint=hint)
     return [check for name, check in CHECKS.items() if (not only or name in only) and name not in skip]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ondol.config import BY_NAME, Settings
+from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.events import JobReport
 from ondol.host import bounded, files, identity
 from ondol.jobs.store_location import location
 from ondol.light import Any
+from ondol.options import BY_NAME
 from ondol.room import share
 from ondol.room.room import Room
 from ondol.tools import registry
@@ -110,6 +111,12 @@ class Job:
         where = [known.get("repository"), self.env.get("GITHUB_WORKFLOW"), known.get("job")]
         parts = [*where, *self.argv] if known else [identity.working_directory(), *self.argv]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    @property
+    def retries(self) -> int:
+        """Of the whole command, which may have effects: only if somebody asked."""
+        settings = self.settings
+        return int(settings.retries) if settings.origin("retries") != "default" else 0
 
     @property
     def measures(self) -> bool:

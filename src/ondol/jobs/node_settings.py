@@ -11,7 +11,7 @@ from ondol.jobs.job import read_json
 from ondol.trust import ci, policy
 
 #: What the front itself does with them.
-_NOT_FOR_NODES = {"json", "quiet", "verbose", "strict", "trusted-jobs", "sign-key"}
+_NOT_FOR_NODES = {"json", "quiet", "verbose", "strict", "sign-key", "retries"}
 #: Beside the settings: what the CI system says here.
 EVENT = "event"
 
@@ -20,7 +20,8 @@ def for_nodes(settings: Settings, env: Mapping[str, str]) -> dict[str, Any]:
     """The CI event is read here: a node that sees no variables of the CI system would take a pull request's job for
     somebody at a terminal.
     """
-    given = {option.name: value.value for option, value in settings.rows() if value.origin != "default"}
+    rows = [(option.name, value) for option, value in settings.rows() if option.taken_by("run")]
+    given = {name: value.value for name, value in rows if value.origin != "default"}
     event = ci.read_event(env, read_json, settings.trusted_jobs)
     return {**{name: value for name, value in given.items() if name not in _NOT_FOR_NODES}, EVENT: list(event)}
 

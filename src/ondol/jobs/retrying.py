@@ -21,7 +21,7 @@ from ondol.jobs.job import Job
 def run(job: Job, on_end: Callable[[command.Ended], None]) -> None:
     """Run the command until it ends otherwise than by a cache's fault, or the retries are used up."""
     signature.load()  # before the command, which may replace the very venv that we live in
-    for left in range(job.settings.retries, -1, -1):
+    for left in range(job.retries, -1, -1):
         before = standard_input.look()
         tail = captured_command.run(job.argv, job.env, on_end, job.report.warn, through=job.through)
         if not left or not _mended(job, tail):

@@ -99,7 +99,7 @@ def _run_command(job: Job, runner: Runner | None) -> None:
         if runner is not None:
             command.starting()
             on_end(command.Ended(runner(job.env, job.through)))
-        elif job.settings.retries:
+        elif job.retries:
             from ondol.jobs import retrying  # only who asks for it pays for it
 
             retrying.run(job, on_end)

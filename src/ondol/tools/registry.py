@@ -70,9 +70,8 @@ def _find(name: str) -> Row:
         points = _entry_points()
         if name not in points:
             known = [*table.BY_NAME, *points]
-            meant = words.closest(name, known)
             every = f"one or more of: {', '.join(known)}; or auto"
-            raise UsageError(f"there is no tool {name!r}", hint=f"{meant}? {every}" if meant else every)
+            raise UsageError(f"there is no tool {name!r}", hint=words.did_you_mean(name, known, every))
         _brought[name] = _load_foreign(name, points[name])
     return _brought[name].row
 

@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 
-from ondol import config, words
+from ondol import config, options, words
 from ondol.config import File, Settings
 from ondol.host import files, identity
 from ondol.light import Any
@@ -33,7 +33,7 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Se
     found: list[File] = []
     warnings: list[str] = []
     for path, top, standing in _places(env, directory):
-        if standing != config.OUTSIDE and any(file.standing == standing for file in found):
+        if standing != options.OUTSIDE and any(file.standing == standing for file in found):
             continue  # the nearest one counts
         try:
             section = _read(path, top)
@@ -47,7 +47,7 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Se
 
 def _places(env: Mapping[str, str], directory: str) -> Iterator[tuple[str, str, int]]:
     """(path, the highest directory whose owner matters, whose it is), first what counts first."""
-    standing = config.PROJECT if ci.on_ci(env) else config.OWN
+    standing = options.PROJECT if ci.on_ci(env) else options.OWN
     top = _top_of_checkout(directory)
     for here in _upwards(directory):
         for name in config.FILES:
@@ -58,9 +58,9 @@ def _places(env: Mapping[str, str], directory: str) -> Iterator[tuple[str, str, 
     home = home if os.path.isabs(home) else os.path.join(env.get("HOME", ""), ".config")
     if os.path.isabs(home):
         # On CI, HOME=$WORKSPACE is common: then it comes with the checkout, and is the project's.
-        theirs = standing == config.PROJECT and _in_a_checkout(home, env, directory)
-        yield os.path.join(home, "ondol", config.FILES[0]), "/", standing if theirs else config.OUTSIDE
-    yield config.SITE_FILE, "/", config.OUTSIDE
+        theirs = standing == options.PROJECT and _in_a_checkout(home, env, directory)
+        yield os.path.join(home, "ondol", config.FILES[0]), "/", standing if theirs else options.OUTSIDE
+    yield config.SITE_FILE, "/", options.OUTSIDE
 
 
 def _in_a_checkout(path: str, env: Mapping[str, str], directory: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondol import exitcodes
-from ondol.cli import flags, output
+from ondol.cli import output
 from ondol.errors import UsageError
 
 SUBCOMMANDS = {
@@ -31,16 +31,8 @@ def main(arguments: list[str]) -> int:
     if name not in SUBCOMMANDS:
         from ondol import words
 
-        meant = words.closest(name, list(SUBCOMMANDS))
-        raise UsageError(f"there is no `ondol store {name}`", hint=f"ondol store {meant or '--help'}")
+        hint = words.did_you_mean(name, list(SUBCOMMANDS), "ondol store --help")
+        raise UsageError(f"there is no `ondol store {name}`", hint=hint)
     from importlib import import_module
 
     return int(import_module(f"ondol.cli.store.{name.replace('-', '_')}").main(arguments[1:]))
-
-
-def parser(name: str, description: str, examples: str, settings: tuple[str, ...] = ("store", "trust")) -> flags.Parser:
-    """The parser that all subcommands start from: which store, and JSON."""
-    made = flags.parser(f"ondol store {name}", description, examples)
-    flags.add_settings(made, settings)
-    made.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    return made

@@ -6,7 +6,6 @@ import os
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.config import Settings
 from ondol.errors import OndolError, UsageError
 from ondol.jobs import adopt, provenance, signing
@@ -27,10 +26,8 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("adopt", _DESCRIPTION, _EXAMPLES, settings=("store", "trust", "scope", "sign-key"))
+    made = flags.parser("store adopt", _DESCRIPTION, _EXAMPLES)
     made.add_argument("directory", metavar="DIR")
-    made.add_argument("--tool", metavar="NAME", default="triton", help="whose cache it is (default: triton)")
-    made.add_argument("--dry-run", action="store_true", help="look, and publish nothing")
     parsed = made.parse_args(arguments)
     settings = flags.settings(parsed)
     scope = _scope(settings)
@@ -50,7 +47,7 @@ def main(arguments: list[str]) -> int:
             dry_run=parsed.dry_run,
             sign=signing.signer(settings.sign_key, {}, beside=False) if settings.sign_key else None,
         )
-    if parsed.as_json:
+    if parsed.json:
         _print_json(result)
     else:
         _print(result, store.where, dry_run=parsed.dry_run)

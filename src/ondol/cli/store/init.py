@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from ondol import exitcodes, words
-from ondol.cli import output
-from ondol.cli.store import parser
+from ondol.cli import flags, output
 from ondol.errors import StoreError, UsageError
 from ondol.jobs import open_store
 from ondol.store import marker
@@ -16,7 +15,6 @@ _DESCRIPTION = """Make a store at PATH.
 Any user may add entries, in a lane of their own. Whose entries *others* use is decided here, once: without
 --writers a reader uses its own and root's only. The list is believed by readers who trust the owner of the store:
 root, themselves, or a UID they name with --trust."""
-HELP = "who may publish for everybody: UIDs, users, @GROUPs, any; with :SCOPE only there (3001:pr-*)"
 _EXAMPLES = """\
   ondol store init /ci-cache/ondol --writers 1000,alice
   ondol store init /ci-cache/ondol --writers @ci          all members of the group ci
@@ -26,10 +24,8 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("init", _DESCRIPTION, _EXAMPLES, settings=())
+    made = flags.parser("store init", _DESCRIPTION, _EXAMPLES)
     made.add_argument("path", metavar="PATH")
-    made.add_argument("--writers", metavar="WHO[:SCOPE],…", default="", help=HELP)
-    made.add_argument("--require-signature", metavar="SCOPES", default="", help="scopes whose entries must be signed")
     parsed = made.parse_args(arguments)
     path = os.path.abspath(parsed.path)
     writers, signed = parse_writers(parsed.writers), parse_scopes(parsed.require_signature)
@@ -39,7 +35,7 @@ def main(arguments: list[str]) -> int:
             note="nothing was changed",
             hint=f"ondol store stats --store {path}; to change its writers: ondol store writers --help",
         )
-    if parsed.as_json:
+    if parsed.json:
         output.say_json({"store": path, "writers": writers._asdict()})
     else:
         output.say(f"store made at {path}; publishing for everybody: {writers}")

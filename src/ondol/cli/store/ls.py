@@ -6,7 +6,6 @@ import time
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.jobs.open_store import open_store
 from ondol.report import table
 
@@ -19,9 +18,7 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("ls", _DESCRIPTION, _EXAMPLES)
-    made.add_argument("--tool", metavar="NAME", default="", help="only this tool's")
-    made.add_argument("--in-scope", metavar="NAME", default="", help="only this scope's")
+    made = flags.parser("store ls", _DESCRIPTION, _EXAMPLES)
     parsed = made.parse_args(arguments)
     store = open_store(flags.settings(parsed))
     found = [
@@ -30,7 +27,7 @@ def main(arguments: list[str]) -> int:
         if parsed.tool in ("", stored.address.tool) and parsed.in_scope in ("", stored.address.scope)
     ]
     found.sort(key=lambda stored: (-stored.published, stored.address))
-    if parsed.as_json:
+    if parsed.json:
         output.say_json([{**s.address._asdict(), **s._asdict(), "address": "/".join(s.address)} for s in found])
         return exitcodes.OK
     now = time.time()

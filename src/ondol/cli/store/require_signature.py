@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ondol import exitcodes
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.cli.store.init import parse_scopes
 from ondol.jobs.store_location import location
 from ondol.store import marker
@@ -20,9 +19,8 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("require-signature", _DESCRIPTION, _EXAMPLES, settings=("store",))
+    made = flags.parser("store require-signature", _DESCRIPTION, _EXAMPLES)
     made.add_argument("scopes", nargs="*", metavar="SCOPE")
-    made.add_argument("--off", action="store_true", help="no longer in these scopes")
     parsed = made.parse_args(arguments)
     path, scopes = location(flags.settings(parsed)), parse_scopes(",".join(parsed.scopes))
 
@@ -31,7 +29,7 @@ def main(arguments: list[str]) -> int:
         return found._replace(signed=kept if parsed.off else (*kept, *scopes))
 
     found = marker.rewrite(path, change) if scopes else marker.look(path)
-    if parsed.as_json:
+    if parsed.json:
         output.say_json({"store": path, "require_signature": found.signed})
     else:
         output.say(f"signatures are demanded in: {', '.join(found.signed) or 'no scope'}")

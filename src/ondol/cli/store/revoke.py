@@ -9,7 +9,6 @@ from datetime import datetime, timezone
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.errors import PackError, StoreError, UsageError
 from ondol.jobs.open_store import open_store
 from ondol.store import pack, revocations
@@ -27,18 +26,13 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("revoke", _DESCRIPTION, _EXAMPLES)
-    what = made.add_mutually_exclusive_group()
-    for kind in revocations.KINDS:
-        what.add_argument(f"--{kind}", metavar=kind.upper(), dest=f"by_{kind}")
-    what.add_argument("--list", action="store_true", help="what was revoked")
-    what.add_argument("--undo", metavar="NAME", help="one of --list counts no longer")
-    made.add_argument("--before", metavar="TIME", help="only what was published before: 2026-11-15T08:00, or 2d (ago)")
-    made.add_argument("--why", metavar="TEXT", default="", help="for those who ask later")
-    parsed = made.parse_args(arguments)
+    parsed = flags.parser("store revoke", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
+    asked = [f"--{name}" for name in (*revocations.KINDS, "list", "undo") if getattr(parsed, name)]
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} at once; nothing was changed", hint="one of them")
     store = open_store(flags.settings(parsed))
     if parsed.list:
-        return _list(store, parsed.as_json)
+        return _list(store, parsed.json)
     try:
         if parsed.undo:
             revocations.undo(store.root_fd(), parsed.undo)
@@ -52,7 +46,7 @@ def main(arguments: list[str]) -> int:
         hint = f"ondol store revoke --list --store {store.where}, as its owner or root"
         raise StoreError(f"nothing was changed in {store.where}", because=error.strerror or str(error), hint=hint)
     hit = _matching(store, record)
-    if parsed.as_json:
+    if parsed.json:
         output.say_json({**record._asdict(), "entries": hit})
     else:
         undo = f"ondol store revoke --undo {record.name} --store {store.where}"
@@ -61,7 +55,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _record(parsed: argparse.Namespace) -> revocations.Revocation:
-    given = [(kind, value) for kind in revocations.KINDS if (value := getattr(parsed, f"by_{kind}"))]
+    given = [(kind, value) for kind in revocations.KINDS if (value := getattr(parsed, kind))]
     if not given and not parsed.before:
         raise UsageError("nothing to revoke was named", hint="ondol store revoke --help")
     kind, value = given[0] if given else ("scope", "*")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.errors import EntryUntrusted, PackError, StoreError
 from ondol.jobs.open_store import open_store
 from ondol.light import Any
@@ -20,7 +19,7 @@ _EXAMPLES = "  ondol store show 5DKNV7"
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("show", _DESCRIPTION, _EXAMPLES)
+    made = flags.parser("store show", _DESCRIPTION, _EXAMPLES)
     made.add_argument("key", metavar="KEY")
     parsed = made.parse_args(arguments)
     store = open_store(flags.settings(parsed))
@@ -33,7 +32,7 @@ def main(arguments: list[str]) -> int:
             f"{parsed.key!r} is ambiguous", because=", ".join(sorted(keys)[:5]), hint="type more of the key"
         )
     facts = [_facts(store, stored) for stored in found]
-    if parsed.as_json:
+    if parsed.json:
         output.say_json(facts)
     else:
         for entry in facts:

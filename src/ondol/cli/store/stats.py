@@ -7,7 +7,6 @@ from collections import Counter
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.errors import OndolError
 from ondol.host import files, filesystem
 from ondol.jobs.open_store import open_store
@@ -29,16 +28,15 @@ _SHOWN_DAYS = 7
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("stats", _DESCRIPTION, _EXAMPLES)
-    made.add_argument("--prometheus", metavar="FILE", help="write the numbers there, whole, instead of showing them")
+    made = flags.parser("store stats", _DESCRIPTION, _EXAMPLES)
     parsed = made.parse_args(arguments)
     store = open_store(flags.settings(parsed))
     facts = _facts(store)
     if parsed.prometheus:
         _write(parsed.prometheus, prometheus.render(facts))
-    if parsed.as_json:
+    if parsed.json:
         output.say_json(facts)
-    if not parsed.as_json and not parsed.prometheus:
+    if not parsed.json and not parsed.prometheus:
         _show(store.where, facts)
     return exitcodes.OK
 

@@ -6,7 +6,6 @@ import os
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
-from ondol.cli.store import parser
 from ondol.jobs.open_store import open_store
 from ondol.jobs.store_location import location
 from ondol.report.progress import Bar
@@ -23,14 +22,13 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("verify", _DESCRIPTION, _EXAMPLES)
-    made.add_argument("--keep", action="store_true", help="report bad packs and leave them where they are")
+    made = flags.parser("store verify", _DESCRIPTION, _EXAMPLES)
     parsed = made.parse_args(arguments)
     settings = flags.settings(parsed)
     where = location(settings)
     # First of all: a store whose own directory was opened with all that is in it is refused as a whole.
     passed = believed.look(where).lines(where, os.geteuid())
-    if not parsed.as_json:
+    if not parsed.json:
         for what, command in passed:
             output.say(what)
             output.say(f"  fix: {command}")
@@ -40,7 +38,7 @@ def main(arguments: list[str]) -> int:
     kinds = {finding.kind for finding in result.findings}
     unread = bool(passed) or "unreadable" in kinds
     status = exitcodes.VERIFY_CORRUPT * ("corrupt" in kinds) + exitcodes.VERIFY_UNREADABLE * unread
-    if parsed.as_json:
+    if parsed.json:
         findings = [{**f._asdict(), "stored": "/".join([f.stored.place, *f.stored.address])} for f in result.findings]
         over = [{"what": what, "fix": command} for what, command in passed]
         counted = {"good": result.good, "good_bytes": result.good_bytes}

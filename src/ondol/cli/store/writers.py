@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ondol import exitcodes
 from ondol.cli import flags, output
-from ondol.cli.store import parser
-from ondol.cli.store.init import HELP, parse_writers
+from ondol.cli.store.init import parse_writers
 from ondol.errors import UsageError
 from ondol.jobs.store_location import location
 from ondol.store import marker
@@ -22,9 +21,9 @@ _EXAMPLES = """\
 
 
 def main(arguments: list[str]) -> int:
-    made = parser("writers", _DESCRIPTION, _EXAMPLES, settings=("store",))
+    made = flags.parser("store writers", _DESCRIPTION, _EXAMPLES)
     made.add_argument("action", choices=("list", "add", "remove"))
-    made.add_argument("who", nargs="*", metavar="WHO[:SCOPE]", help=HELP)
+    made.add_argument("who", nargs="*", metavar="WHO[:SCOPE]", help="UIDs, users, @GROUPs, any; with :SCOPE only there")
     parsed = made.parse_args(arguments)
     if bool(parsed.who) == (parsed.action == "list"):
         raise UsageError(f"`{parsed.action}` does not take {len(parsed.who)} names", hint=f"{made.prog} --help")
@@ -40,7 +39,7 @@ def main(arguments: list[str]) -> int:
         return found._replace(writers=found.writers - named)
 
     found = marker.look(path) if parsed.action == "list" else marker.rewrite(path, change)
-    if parsed.as_json:
+    if parsed.json:
         output.say_json({"store": path, "writers": found.writers.words(), "said_by": found.owner})
     elif parsed.action == "list":
         output.say_lines(
