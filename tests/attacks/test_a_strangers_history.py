@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,6 @@ def good(tmp_path: Path) -> bytes:
 
 def plant(history: Path, what: str, data: bytes) -> None:
     path = history / NAME
-    head = struct.unpack_from("<II4Q", data)
     if what == "others can write it":
         path.write_bytes(data)
         path.chmod(0o666)
@@ -43,9 +41,9 @@ def plant(history: Path, what: str, data: bytes) -> None:
     elif what == "empty":
         path.write_bytes(b"")
     elif what == "promises too much":
-        path.write_bytes(struct.pack("<II4Q", *head[:2], head[2], 1 << 60, *head[4:]) + data[kept_file.HEAD :])
+        path.write_bytes(kept_file.pack(b" " * (65 << 20), b""))
     elif what == "a hole":
-        path.write_bytes(struct.pack("<II4Q", *head[:2], 1 << 50, *head[3:]))
+        path.write_bytes(data[:60])
         os.truncate(path, 1 << 40)
     else:
         path.write_bytes(b"\xff" * 100)

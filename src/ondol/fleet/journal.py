@@ -175,7 +175,7 @@ def read(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
 def _unpacked(path: Path) -> list[bytes]:
     try:
         return kept_file.journal_of(path.read_bytes()).splitlines()
-    except (kept_file.NotKept, ZstdError) as error:
+    except ZstdError as error:
         raise UsageError(
             f"{path} is not a kept journal", because=str(error), hint="`ondol history` names what there is"
         )

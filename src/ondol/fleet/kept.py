@@ -13,6 +13,7 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ondol.errors import OndolError
@@ -24,12 +25,15 @@ from ondol.host.zstd import ZstdError
 #: How long they are kept, how many, and how many bytes altogether; of one user.
 LONGEST, MOST, LARGEST = 90 * 86400.0, 1000, 2 << 30
 #: What readers look at in a shared directory: names, and files of those that they believe, the newest first.
-_NAMES, READ_MOST = 20_000, 1000
-_LARGEST_FILE = 256 << 20
-_NAME = re.compile(r"\d{8}-\d{10}-[0-9a-f]{12}")
-_LAST_LINE = re.compile(rb'\{"t": [\d.e+-]+, "e": "over"')
-_ROOM = re.compile(rb'\{"t": [\d.e+-]+, "e": "room"')
-_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_NAMES, _READ, _LARGEST_FILE = 20_000, 1000, 256 << 20
+_NAME = re.compile(r"\d{8}-\d{10}-[0-9a-f]{12}" + re.escape(kept_file.SUFFIX))
+_OVER, _ROOM = (re.compile(rb'\{"t": [\d.e+-]+, "e": "%s"' % word) for word in (b"over", b"room"))
+Believes = Callable[[int], bool]
+
+
+def ours(owner: int) -> bool:
+    """The least that is believed: our own and root's."""
+    return owner in (0, os.geteuid())
 
 
 def folder() -> str:
@@ -39,48 +43,34 @@ def folder() -> str:
 def keep(journal: Path, where: str = "") -> str:
     """Keep the last run in this journal; returns what is wrong, in words, for this never fails a run."""
     try:
-        data = last_run(journal)
-        if not data:
-            return ""
+        data = _last_run(journal)
         record = of_bytes(data)
         if not record.items:
             return ""  # nothing was run: help was asked for, or no test was found
-        name = _name(record.first, data)
+        # By time, down to what a journal tells, and unique.
+        second, rest = time.strftime("%Y%m%d-%H%M%S", time.gmtime(record.first)), int(record.first % 1 * 10_000)
+        name = f"{second}{rest:04d}-{hashlib.sha256(data).hexdigest()[:12]}{kept_file.SUFFIX}"
         line = past.to_line(past.of_record(record, name, os.uname().nodename))
-        _write(where, name + kept_file.SUFFIX, kept_file.pack(line, data))
+        _write(where, name, kept_file.pack(line, data))
     except (OSError, OndolError, ZstdError, ValueError, LookupError, TypeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        fix = "--history DIR, one that you can write"
+        why, fix = getattr(error, "strerror", None) or str(error), "--history DIR, one that you can write"
         return f"this run is not in the history in {where or folder()}: {why} (fix: {fix})"
     return ""
 
 
-def last_run(journal: Path) -> bytes:
+def _last_run(journal: Path) -> bytes:
     """A file may hold several runs; what follows a run's last line is the next one's, except the story of its room."""
-    with open(journal, "rb") as file:
-        if os.fstat(file.fileno()).st_size > kept_file.LONGEST:
-            raise OSError(27, f"the journal is larger than {kept_file.LONGEST >> 20} MiB")
-        lines = file.read().splitlines(keepends=True)
-    ends = [number for number, line in enumerate(lines) if _LAST_LINE.match(line)]
-    starts = [0, *(end + 1 + (len(lines) > end + 1 and bool(_ROOM.match(lines[end + 1]))) for end in ends)]
-    begin = [start for start in starts if start < len(lines)]
-    return b"".join(lines[begin[-1] :]) if begin else b""
-
-
-def _name(first: float, data: bytes) -> str:
-    """By time, down to what a journal tells, and unique."""
-    second = time.strftime("%Y%m%d-%H%M%S", time.gmtime(first))
-    return f"{second}{int(first % 1 * 10_000):04d}-{hashlib.sha256(data).hexdigest()[:12]}"
+    data, _ = files.read_regular(str(journal), kept_file.LONGEST)
+    lines = data.splitlines(keepends=True)
+    ends = [number + 1 for number, line in enumerate(lines) if _OVER.match(line)]
+    starts = [0, *(end + bool(_ROOM.match(b"".join(lines[end : end + 1]))) for end in ends)]
+    return b"".join(lines[max(start for start in starts if start == 0 or start < len(lines)) :])
 
 
 def _write(where: str, name: str, data: bytes) -> None:
     """Where others look too, everybody may read it: who names such a directory shares what his tests print."""
-    if where:
-        os.makedirs(where, mode=0o700, exist_ok=True)
-        here = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    else:
-        os.makedirs(os.path.dirname(folder()), mode=0o700, exist_ok=True)
-        here = files.open_private(folder(), make=True)
+    os.makedirs(where or os.path.dirname(folder()), mode=0o700, exist_ok=True)
+    here = os.open(where, os.O_RDONLY | os.O_DIRECTORY) if where else files.open_private(folder(), make=True)
     temporary = f".{files.random_name()}"
     try:
         files.write_new(temporary, data, 0o644 if where else 0o600, here, sync=True)
@@ -93,118 +83,88 @@ def _write(where: str, name: str, data: bytes) -> None:
 
 def clean(now: float, where: str = "", *, dry_run: bool = False) -> list[str]:
     """Remove what is too old, too many or too much of ours; returns what it was."""
-    here = _open(where)
-    if here is None:
-        return []
-    try:
-        return [os.path.join(where or folder(), name) for name in _clean(here, now, dry_run=dry_run)]
-    finally:
-        os.close(here)
+    with _opened(where) as here:
+        gone = [] if here is None else _clean(here, now, dry_run=dry_run)
+    return [os.path.join(where or folder(), name) for name in gone]
 
 
 def _clean(here: int, now: float, *, dry_run: bool) -> list[str]:
-    gone, number, size = [], 0, 0
-    for name, status in _there(here):
-        if status.st_uid != os.geteuid():
-            continue
-        number, size = number + 1, size + status.st_size
-        if now - status.st_mtime > LONGEST or number > MOST or size > LARGEST:
+    gone, size = [], 0
+    own = [(name, status) for name, status in _there(here) if status.st_uid == os.geteuid()]
+    for number, (name, status) in enumerate(own):
+        size += status.st_size
+        if now - status.st_mtime > LONGEST or number >= MOST or size > LARGEST:
             gone.append(name)
             if not dry_run:
                 files.unlink_quietly(name, dir_fd=here)
     return gone
 
 
-def _there(here: int) -> Iterator[tuple[str, os.stat_result]]:
+@contextmanager
+def _opened(where: str) -> Iterator[int | None]:
+    """None if there is nothing yet."""
+    path, here = where or folder(), None
+    try:
+        here = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise OndolError(f"the history in {path} cannot be read", because=error.strerror or "", hint="--history DIR")
+    try:
+        yield here
+    finally:
+        if here is not None:
+            os.close(here)
+
+
+def _there(here: int | None) -> Iterator[tuple[str, os.stat_result]]:
     """The newest first, by their names: those of a shared directory come from many clocks."""
+    if here is None:
+        return
     with os.scandir(here) as entries:
         names = [entry.name for _, entry in zip(range(_NAMES), entries, strict=False)]
-    for name in sorted(names, reverse=True):
-        if name.endswith(kept_file.SUFFIX) and _NAME.fullmatch(name.removesuffix(kept_file.SUFFIX)):
-            try:
-                yield name, os.stat(name, dir_fd=here, follow_symlinks=False)
-            except OSError:
-                continue  # somebody cleans at this moment
-
-
-Believes = Callable[[int], bool]
-
-
-def ours(owner: int) -> bool:
-    """The least: our own and root's."""
-    return owner in (0, os.geteuid())
+    for name in sorted(filter(_NAME.fullmatch, names), reverse=True):
+        try:
+            yield name, os.stat(name, dir_fd=here, follow_symlinks=False)
+        except OSError:
+            continue  # somebody cleans at this moment
 
 
 def runs(where: str = "", believes: Believes = ours) -> tuple[list[past.PastRun], int]:
     """What past runs tell, the oldest first, and how many files were passed over."""
-    found = list(_newest_first(where, believes))
+    found: list[past.PastRun | None] = []
+    with _opened(where) as here:
+        for name, _ in _there(here):
+            found.append(_read(here, name, believes))
+            if len(found) >= _READ and sum(map(bool, found)) >= _READ:
+                break
     known = [run for run in found if run]
     return known[::-1], len(found) - len(known)
 
 
-def _newest_first(where: str, believes: Believes) -> Iterator[past.PastRun | None]:
-    here, read = _open(where), 0
-    if here is None:
-        return
-    try:
-        for name, status in _there(here):
-            run = _read(here, name, believes) if believes(status.st_uid) else None
-            yield run
-            read += run is not None
-            if read >= READ_MOST:
-                return
-    finally:
-        os.close(here)
-
-
-def _open(where: str) -> int | None:
-    """None if there is nothing yet."""
-    try:
-        return os.open(where or folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        path = where or folder()
-        raise OndolError(f"the history in {path} cannot be read", because=error.strerror or "", hint="--history DIR")
-
-
-def _read(here: int, name: str, believes: Believes) -> past.PastRun | None:
+def _read(here: int | None, name: str, believes: Believes) -> past.PastRun | None:
     """The first line of a file that one believed user alone can write."""
+
+    def judge(_: int, status: os.stat_result) -> None:
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not believes(status.st_uid):
+            raise PermissionError(1, "not believed", name)
+
     try:
-        fd = os.open(name, files.READ, dir_fd=here)
-        try:
-            status = os.fstat(fd)
-            plain = stat.S_ISREG(status.st_mode) and not status.st_mode & _OTHERS_CAN_WRITE
-            if not plain or not believes(status.st_uid):
-                return None
-            head = os.read(fd, kept_file.HEAD)
-            wanted = min(kept_file.enough(head), kept_file.LONGEST_LINE, status.st_size)
-            line = kept_file.line_of(os.pread(fd, wanted, 0))
-        finally:
-            os.close(fd)
-        return past.from_line(line, name.removesuffix(kept_file.SUFFIX))
-    except (OSError, ZstdError, kept_file.NotKept):
+        data, _ = files.read_regular(name, _LARGEST_FILE, here, judge)
+        return past.from_line(kept_file.line_of(data), name.removesuffix(kept_file.SUFFIX))
+    except (OSError, ZstdError):
         return None
 
 
 def find(name: str, where: str = "", believes: Believes = ours) -> Path | None:
     """The file of the run of this name, or of the only one whose name begins so."""
-    here = _open(where)
-    if here is None:
-        return None
-    try:
-        meant = [one for one, status in _there(here) if one.startswith(name) and believes(status.st_uid)]
-    finally:
-        os.close(here)
+    with _opened(where) as here:
+        meant = [one for one, _ in _there(here) if one.startswith(name) and _read(here, one, believes)]
     return Path(where or folder()) / meant[0] if len(meant) == 1 else None
 
 
 def latest(where: str = "", believes: Believes = ours, root: str = "") -> Path | None:
     """The newest run; with `root`, of this project's if there is one."""
-    newest = None
-    for run in _newest_first(where, believes):
-        newest = newest or run
-        if run and root in ("", run.root):
-            newest = run
-            break
-    return Path(where or folder()) / (newest.name + kept_file.SUFFIX) if newest else None
+    known = runs(where, believes)[0]
+    best = [run for run in known if root in ("", run.root)] or known
+    return Path(where or folder()) / (best[-1].name + kept_file.SUFFIX) if best else None
