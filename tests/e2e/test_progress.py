@@ -83,4 +83,4 @@ def test_finished_work_draws_a_bar_after_the_fact(monkeypatch, tmp_path: Path) -
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with progress.Bar() as bar:
         bar("nothing", 1, 1)
-        assert bar._progress is None
+        assert not bar._drawn

@@ -13,13 +13,17 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ondol.fleet import journal
+from ondol.fleet.record import RunRecord
 from ondol.report import terminal_window
+from ondol.report.run_live import LiveView
 from ondol.report.terminal_window import Window
 
 COLUMNS, ROWS = 90, 24
@@ -197,3 +201,104 @@ def test_rows_of_wide_letters_are_miscounted() -> None:
     ]
     assert terminal_window._height("a" * 45 + "한" * 39, 41) == 4
     assert terminal_window._height("\x1b[32m" + "a" * 41 + "\x1b[0m", 41) == 1
+
+
+# ---------------------------------------------------------------------- what the lines say
+
+
+def record_of(*verdicts: str, running: str = "") -> RunRecord:
+    """Items with these verdicts, and one that runs in cpu0 since second 100."""
+    record = RunRecord()
+    ids = [
+        f"tests/operators/attention/test_forward.py::TestForward::test_number[{n}-float16]"
+        for n in range(len(verdicts))
+    ]
+    record.apply(journal.Run(slots={"cpu0": "cpu0", "cpu1": "cpu1"}), 90.0)
+    record.apply(journal.Planned([*ids, running] if running else ids), 90.0)
+    for number, verdict in enumerate(verdicts):
+        if verdict:
+            record.apply(journal.Start(number, 1, "cpu0", "w", "cpu0", True), 91.0 + number)
+            record.apply(journal.End(number, 1, verdict, "", "why", 1.0), 91.5 + number)
+            record.apply(journal.Verdict(number, verdict, False, "why"), 91.5 + number)
+    if running:
+        record.apply(journal.Start(len(verdicts), 1, "cpu0", "w", "cpu0", True), 100.0)
+    return record
+
+
+def view(record: RunRecord, now: float = 104.0, **estimates: float) -> list[str]:
+    return LiveView(SimpleNamespace(colours=True), estimates).lines(record, now)
+
+
+def test_an_item_that_takes_too_long_looks_like_any_other() -> None:
+    record = record_of("passed", running="t.py::x")
+    assert view(record)[0].endswith("1 done     4.0 s  t.py::x")
+    assert view(record, **{"t.py::x": 10.0})[0].endswith("4.0 of 10.0 s  t.py::x")
+    assert view(record, 140.0, **{"t.py::x": 10.0})[0].endswith("40.0 of 10.0 s late  t.py::x")
+
+
+def test_nobody_sees_that_something_failed_until_the_end() -> None:
+    record = record_of("failed", "passed", "crashed", "failed", "timeout", running="t.py::x")
+    lines = view(record)
+    assert [line.split()[0] for line in lines[2:5]] == ["crashed", "failed", "timeout"], "the newest three"
+    assert lines[-1].strip() == "5 of 6 done, 4 failed"
+    record.apply(journal.Known({"0": "ticket"}, ()), 105.0)
+    assert view(record)[-1].strip() == "5 of 6 done, 3 failed", "a muted failure alarms nobody"
+
+
+def test_the_estimate_is_gone_because_of_one_new_item() -> None:
+    record = record_of("passed", running="t.py::x")
+    record.apply(journal.Planned(["a", "b", "c"]), 90.0)
+    assert "about 9 s left" in view(record, a=6.0, b=6.0)[-1]
+    assert "left" not in view(record, a=6.0)[-1]
+
+
+def test_long_names_break_the_lines_of_a_narrow_terminal() -> None:
+    record = record_of(
+        "failed", running="tests/operators/a_very_long_directory/test_of_everything.py::TestIt::test_it[1]"
+    )
+    for line in view(record):
+        assert len(line) <= 79
+    assert view(record)[0].endswith("::TestIt::test_it[1]"), "the end of a name tells more than its beginning"
+
+
+def test_colours_where_nobody_wants_them() -> None:
+    live = LiveView(SimpleNamespace(colours=True), {})
+    assert live._paint("     failed  t.py::x") == "\x1b[31m     failed  t.py::x\x1b[0m"
+    assert live._paint("  cpu0  #1  1 done  40.0 of 10.0 s late  x").startswith("\x1b[33m")
+    assert live._paint("  cpu0  #1  1 done  4.0 s  failed") == "  cpu0  #1  1 done  4.0 s  failed"
+
+
+FAILING = """
+    import os
+    def test_a_fails(): assert 0
+    def test_waits_for_us():
+        gate = os.open("gate", os.O_RDONLY)
+        assert os.read(gate, 1) == b"x"
+"""
+
+
+@pytest.mark.parametrize(("variable", "value", "coloured"), [("NO_COLOR", "1", False), ("FORCE_COLOR", "1", True)])
+def test_a_wish_about_colours_is_obeyed_on_a_real_terminal(suite, variable: str, value: str, coloured: bool) -> None:
+    suite.write(test_l=FAILING)
+    os.mkfifo(suite.path / "gate")
+    suite.variables[variable] = value
+    terminal = start(suite, "--ondol-judge=off")
+    lines = terminal.until(lambda lines: place(lines, "^ +failed  test_l.py::test_a_fails") >= 0)
+    row = terminal.screen.buffer[place(lines, "^ +failed  test_l.py::test_a_fails")]
+    assert (row[6].fg == "red") == coloured
+    _open_gate(suite.path)
+    log = terminal.end()
+    assert place(log, "^again: ondol test --rerun ") >= 0
+
+
+def test_a_dumb_terminal_gets_no_view(suite) -> None:
+    suite.write(test_l="def test_one(): pass\n")
+    command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:1", "--ondol-journal=j.jsonl"]
+    environment = {name: value for name, value in suite.environment().items() if name != "CI"}
+    terminal = Terminal(command, cwd=suite.path, env={**environment, "TERM": "dumb"})
+    seen: list[bytes] = []
+    feed = terminal._stream.feed
+    terminal._stream.feed = lambda data: (seen.append(data), feed(data))
+    terminal.end()
+    assert terminal.process.returncode == 0
+    assert b"\x1b" not in b"".join(seen)

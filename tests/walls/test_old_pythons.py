@@ -62,9 +62,7 @@ def test_old_python_stops_the_install_from_one_file(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "ran\n", 1), done.stderr
 
 
-@pytest.mark.parametrize(
-    "part", ["rich", "zstandard", "ondol.guard.guarded_command", "ondol.guard.lock", "ondol.cli.flags"]
-)
+@pytest.mark.parametrize("part", ["zstandard", "ondol.guard.guarded_command", "ondol.guard.lock", "ondol.cli.flags"])
 def test_missing_part_stops_the_install(tmp_path: Path, part: str) -> None:
     """Parts of ours too: an interrupted installation, or a `pip install` that is replacing them."""
     (tmp_path / "sitecustomize.py").write_text(

@@ -70,6 +70,8 @@ class Terminal:
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         self._writer: Any = getattr(reporter, "_tw", None)
         self.isatty = bool(getattr(reporter, "isatty", False))
+        #: By NO_COLOR, FORCE_COLOR, TERM and --color.
+        self.colours = bool(getattr(self._writer, "hasmarkup", False))
 
     @property
     def file(self) -> Any:

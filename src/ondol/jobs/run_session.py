@@ -237,6 +237,7 @@ def _record_plan(
 
 def _live_view(config: pytest.Config, known: dict[str, float]) -> LiveView | None:
     wanted = option(config, "live") == "auto" and not os.environ.get("CI") and config.getoption("capture") != "no"
+    wanted = wanted and os.environ.get("TERM") != "dumb"  # which cannot go back to draw anew
     terminal = pytest_inside.Terminal(config)
     return LiveView(terminal, known) if wanted and terminal.isatty else None
 

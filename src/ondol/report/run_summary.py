@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from ondol import words
@@ -14,7 +15,7 @@ from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
 from ondol.report import run_table
 
-SHOWN = 20
+SHOWN, CAUSES = 20, 5
 
 
 def lines(record: RunRecord, journal: Path) -> list[str]:
@@ -32,8 +33,25 @@ def lines(record: RunRecord, journal: Path) -> list[str]:
     counted = sum(1 for item in record.items if item.verdict)
     if counted != len(record.items):
         found.append(f"error: {len(record.items)} items were planned and {counted} have a verdict")
+    found += _causes(record)
     found.append(f"journal: {journal} (`ondol report` renders it)")
+    if any(item.failed or item.flaky for item in record.items) or record.unknown:
+        found.append(f"again: ondol test --rerun {quote(str(journal))}")
     return found
+
+
+def _causes(record: RunRecord) -> list[str]:
+    """What failed for the same reason is one line, the most first: pytest's own summary has one for each item."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for item in record.items:
+        if item.bad:
+            alike.setdefault((item.verdict, re.sub(r"\d+", "0", item.why)), []).append(item.nodeid)
+    whys = {item.nodeid: item.why for item in record.items if item.bad}
+    lines = []
+    for (verdict, _), ids in sorted(alike.items(), key=lambda one: -len(one[1])):
+        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
+        lines.append(f"{verdict}: {ids[0]}{more} ({whys[ids[0]]})")
+    return lines[:CAUSES] + ([f"failed: for {len(lines) - CAUSES} more reasons"] if len(lines) > CAUSES else [])
 
 
 def _left_behind(record: RunRecord) -> list[str]:

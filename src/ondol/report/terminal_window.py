@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 #: Lines of the log below the panel.
@@ -47,9 +48,10 @@ class Window:
             self.file.flush()
         # Else what was written is shown with the next drawing: to draw after every dot would draw all day.
 
-    def draw(self, panel: list[str]) -> None:
+    def draw(self, panel: list[str], paint: Callable[[str], str] = str) -> None:
+        """`paint` may add colours to a line that was cut to its width, and nothing else."""
         columns, rows = shutil.get_terminal_size()
-        panel = _fitting(panel, rows // 2, columns)
+        panel = [paint(line) for line in _fitting(panel, rows // 2, columns)]
         room = max(1, min(TAIL, rows - len(panel) - 1))
         if _height(self._tail[-1], columns) > room:
             self.close()  # a line of many rows leaves no place for a panel: after its end
