@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ondol.fleet import journal
 from ondol.fleet.messages import NodeRoom, WorkerUp
-from ondol.fleet.record import Book, load
+from ondol.fleet.record import Book, RunRecord, load
 from ondol.report import timeline
 from suites import Result
 
@@ -70,3 +70,19 @@ def test_a_worker_tells_how_long_it_took_to_start(ran: Result) -> None:
     ups = [event for _, event in ran.record.story if isinstance(event, WorkerUp)]
     assert ups
     assert all(up.took > 0 for up in ups)
+
+
+def test_items_that_were_heard_of_at_one_moment_are_drawn_as_long_as_they_took() -> None:
+    """Items of a millisecond are reported in batches: their phases tell how long they took."""
+    record = RunRecord()
+    slots, names = {"gpu0": "gpu0"}, [f"test_a.py::test_{n}" for n in range(3)]
+    record.apply(journal.Run(slots=slots), 100.0)
+    record.apply(journal.Planned(names), 100.0)
+    record.apply(WorkerUp("gpu0", "gpu0-1", 1, 0.5), 101.0)
+    for n in range(3):
+        record.apply(journal.Start(n, 1, "gpu0", "gpu0-1", "gpu0", False), 103.0)
+        phases = [{"when": "setup", "duration": 0.1}, {"when": "call", "duration": 0.4}]
+        record.apply(journal.End(n, 1, "passed", "", "", 0.5, phases), 103.0)
+    bars = timeline.of(record).lanes[0].bars
+    assert [(round(bar.begin, 3), round(bar.end, 3)) for bar in bars] == [(1.5, 2.0), (2.0, 2.5), (2.5, 3.0)]
+    assert [round(phase.end - phase.begin, 3) for bar in bars for phase in bar.phases] == [0.1, 0.4] * 3

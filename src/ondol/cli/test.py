@@ -39,6 +39,13 @@ _EXAMPLES = """\
 exit status: pytest's own 0 to 5; 121 nothing failed but not everything was run; 124 --session-timeout"""
 
 
+#: Option → the plugin of pytest that has it too, and how to say which one is meant.
+_OF_PLUGINS_TOO = {
+    "--retries": ("pytest-retry", "--ondol-retries N for attempts after a crash; -o retries=N for pytest-retry's"),
+    "--html": ("pytest-html", "--ondol-html FILE for Ondol's page; PYTEST_ADDOPTS=--html=FILE for pytest-html's"),
+}
+
+
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our options, and the words that are pytest's."""
     parser = flags.parser("test", _DESCRIPTION, _EXAMPLES, usage="ondol test [options] [pytest arguments]")
@@ -80,16 +87,10 @@ def main(arguments: list[str]) -> int:
     if find_spec("pytest") is None:  # said before anything is opened or started
         raise ModuleNotFoundError(name="pytest")
     typed = {word.split("=")[0] for word in arguments}
-    if "--html" in typed and find_spec("pytest_html"):
-        raise UsageError(
-            "--html is an option of Ondol and of pytest-html, which is installed; nothing was run",
-            hint="--ondol-html FILE for Ondol's page; PYTEST_ADDOPTS=--html=FILE for pytest-html's",
-        )
-    if "--retries" in typed and find_spec("pytest_retry"):
-        raise UsageError(
-            "--retries is an option of Ondol and of pytest-retry, which is installed; nothing was run",
-            hint="--ondol-retries N for attempts after a crash; -o retries=N for pytest-retry's",
-        )
+    for word, (plugin, hint) in _OF_PLUGINS_TOO.items():
+        if word in typed and find_spec(plugin.replace("-", "_")):
+            what = f"{word} is an option of Ondol and of {plugin}, which is installed; nothing was run"
+            raise UsageError(what, hint=hint)
     settings = flags.settings(ours, told=False)
     journal = Path(settings.journal or journals.new_path())
     ours_to_say = [f"--ondol-journal={journal}"] if not settings.journal else []

@@ -85,9 +85,7 @@ def _note_fault(journal: Path, file: str, how: str) -> None:
 
 
 def note_room(journal: Path, status: int, report: JobReport) -> None:
-    """What the room of this machine has to say: known when the run is over. Every pack that was filled stands in the
-    job's own report (`ONDOL_JSON`): there may be thousands.
-    """
+    """What the room of this machine has to say; not every pack that was filled: there may be thousands."""
     if not _size(journal):
         return
     told = {**report.as_dict(), "env": {}}

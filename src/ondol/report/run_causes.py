@@ -22,7 +22,9 @@ _LONGEST = 200
 @dataclass
 class Group:
     title: str
-    signature: Signature | None = None
+    #: Of a known fault.
+    id: str = ""
+    cure: str = ""
     items: list[int] = field(default_factory=list)
 
 
@@ -33,11 +35,14 @@ def groups(record: RunRecord, signatures: Sequence[Signature]) -> list[Group]:
         if not (item.bad or item.verdict == Verdict.DEVICE_LOST.value):
             continue
         known = _known(scanner, item.attempts[-1]) if item.attempts else None
-        said = " ".join(item.why.split())[:_LONGEST] or item.verdict
-        title = known.meaning if known else f"{item.verdict}: {said}"
-        name = known.id if known else _NUMBERS.sub("0", title)
-        found.setdefault(name, Group(" ".join(title.split()), known)).items.append(number)
+        said = f"{item.verdict}: {_line(item.why)[:_LONGEST]}"
+        group = Group(_line(known.meaning), known.id, _line(known.cure)) if known else Group(said)
+        found.setdefault(group.id or _NUMBERS.sub("0", said), group).items.append(number)
     return sorted(found.values(), key=lambda group: -len(group.items))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _known(scanner: Scanner, attempt: AttemptRecord) -> Signature | None:

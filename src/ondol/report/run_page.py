@@ -34,17 +34,15 @@ _REPEATED = ("devices", "engine", "launch", "nodes", "slurm", "srun", "agent", "
 
 
 def render(record: RunRecord, before: PastRun | None = None) -> str:
-    """`before`: the run to compare it with."""
     texts = Texts()
-    told = {**_data(record, texts), "against": _against(record, before) if before else None}
-    data = _pack(json.dumps(told, separators=(",", ":"), default=str).encode())
+    told = _data(record, texts)
+    if before:
+        told["against"] = {"began": before.began, **compare.compare(before, past.of_record(record))._asdict()}
+    data = base64.b64encode(zlib.compress(json.dumps(told, separators=(",", ":"), default=str).encode(), 9)).decode()
     folder = files("ondol.report").joinpath("html")
-    page, style, script = (
-        folder.joinpath(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
-    )
-    allowed = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
-    )
+    page, style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
+    allowed = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+    allowed += "base-uri 'none'; form-action 'none'"
     parts = {"@POLICY@": allowed, "@STYLE@": style, "@SCRIPT@": script, "@DATA@": data, "@TEXTS@": texts.packed()}
     for name, part in parts.items():
         page = page.replace(name, part, 1)
@@ -53,10 +51,6 @@ def render(record: RunRecord, before: PastRun | None = None) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _pack(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 9)).decode()
 
 
 class Texts:
@@ -77,12 +71,10 @@ class Texts:
         if len(self._packed) > MOST_PACKED or self._length > MOST_TEXT:
             return LEFT_OUT
         self._length += len(text)
-        # Flushed now and then, so that the size is known when the next one comes.
         self._packed += self._deflate.compress(b"," + json.dumps(text).encode())
-        if len(text) > 1000:
+        if len(text) > 1000:  # so that the size is known when the next one comes
             self._packed += self._deflate.flush(zlib.Z_SYNC_FLUSH)
-        self._known[text] = len(self._known)
-        return self._known[text]
+        return self._known.setdefault(text, len(self._known))
 
     def packed(self) -> str:
         return base64.b64encode(bytes(self._packed + self._deflate.compress(b"]") + self._deflate.flush())).decode()
@@ -91,7 +83,6 @@ class Texts:
 def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
     found = timeline.of(record)
     return {
-        "made": __version__,
         "began": record.first,
         "seconds": round(found.seconds, 3),
         "collected": round(found.collected, 3),
@@ -99,11 +90,10 @@ def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
         "stopped": record.stopped.reason if record.stopped else "",
         "status": record.status,
         "counts": record.counts(),
-        "run": {"root": record.run.root, "mode": record.run.mode, "found": record.run.found},
-        "versions": {"Python": record.run.python, "pytest": record.run.pytest, "Ondol": __version__},
+        "run": {**record.run._asdict(), "ondol": __version__},
         "again": _again(record),
         "reasons": [[one.text, one.item] for one in why_slow.reasons(found, record)],
-        "causes": [_cause(group) for group in run_causes.groups(record, load_signatures())],
+        "causes": [vars(group) for group in run_causes.groups(record, load_signatures())],
         "fatal": [list(one) for one in record.fatal],
         "notes": record.notes[:200],
         "ids": [item.nodeid for item in record.items],
@@ -115,29 +105,16 @@ def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
         "attempts": [_attempt(n, bar, texts) for n, lane in enumerate(found.lanes) for bar in lane.bars],
         "marks": [_short(mark) for mark in found.marks],
         "devices": _devices(record),
+        "aside": {one.device: [one.why, one.items] for one in record.quarantines},
+        "probes": [[*event] for _, event in record.story if isinstance(event, Probed)],
         "rooms": [_room(room.node, room.room) for room in record.rooms],
     }
 
 
-def _against(record: RunRecord, before: PastRun) -> dict[str, Any]:
-    found = compare.compare(before, past.of_record(record))
-    return {"began": before.began, **found._asdict()}
-
-
 def _again(record: RunRecord) -> str:
     """The beginning of the command that runs one item; the page adds its name."""
-    words = ["ondol", "test"]
-    for word in record.run.arguments:
-        name, equals, value = word.removeprefix("--ondol-").partition("=")
-        if word.startswith("--ondol-") and equals and name in _REPEATED:
-            words += [f"--{name}={value}"]
-    return shlex.join(words)
-
-
-def _cause(group: run_causes.Group) -> dict[str, Any]:
-    known = group.signature
-    told = {"cure": " ".join(known.cure.split()), "id": known.id} if known else {}
-    return {"title": group.title, "items": group.items, **told}
+    ours = [word.removeprefix("--ondol-") for word in record.run.arguments if word.startswith("--ondol-")]
+    return shlex.join(["ondol", "test", *(f"--{word}" for word in ours if word.split("=")[0] in _REPEATED)])
 
 
 def _short(values: Sequence[Any]) -> list[Any]:
@@ -169,24 +146,11 @@ def _told(attempt: AttemptRecord, texts: Texts) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def _devices(record: RunRecord) -> list[dict[str, Any]]:
+def _devices(record: RunRecord) -> dict[str, str]:
+    """Name → kind."""
     told = [*record.run.devices, *(d for node in record.nodes if isinstance(node, NodeUp) for d in node.devices)]
-    kinds = {str(d["name"]): str(d.get("kind", "")) for d in told if isinstance(d, dict)}
-    for slot in record.slots.values():
-        kinds.setdefault(slot.device, "")
-    aside = {one.device: one for one in record.quarantines}
-    probes = [event for _, event in record.story if isinstance(event, Probed)]
-    return [
-        {
-            "name": name,
-            "kind": kind,
-            "aside": aside[name].why if name in aside else "",
-            "witnesses": list(aside[name].items) if name in aside else [],
-            "probes": [probe.fault or "healthy" for probe in probes if probe.device == name],
-        }
-        for name, kind in kinds.items()
-        if name
-    ]
+    kinds = {slot.device: "" for slot in record.slots.values() if slot.device}
+    return kinds | {str(d["name"]): str(d.get("kind", "")) for d in told if isinstance(d, dict)}
 
 
 #: Of a tool; there may be thousands of each.
@@ -194,9 +158,6 @@ _NOT_SHOWN = {"packs", "new_titles", "bad_reasons", "managed"}
 
 
 def _room(node: str, room: dict[str, Any]) -> dict[str, Any]:
-    tools = [
-        {key: value for key, value in tool.items() if value and key not in _NOT_SHOWN}
-        for tool in room.get("tools", {}).values()
-    ]
-    busy = [tool for tool in tools if set(tool) - {"name", "used"}]
-    return {**room, "node": node, "env": {}, "tools": busy}
+    told = room.get("tools", {}).values()
+    tools = [{key: value for key, value in tool.items() if value and key not in _NOT_SHOWN} for tool in told]
+    return {**room, "node": node, "env": {}, "tools": [tool for tool in tools if set(tool) - {"name", "used"}]}

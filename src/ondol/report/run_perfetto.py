@@ -11,9 +11,7 @@ from typing import Any
 
 from ondol.fleet.record import RunRecord
 from ondol.report import timeline
-from ondol.report.timeline import Bar, Lane
-
-_HERE = "this machine"
+from ondol.report.timeline import Lane
 
 
 def render(record: RunRecord) -> str:
@@ -21,24 +19,22 @@ def render(record: RunRecord) -> str:
     nodes = {name: number for number, name in enumerate(dict.fromkeys(lane.node for lane in found.lanes) or [""], 1)}
     events: list[dict[str, Any]] = []
     for name, pid in nodes.items():
-        events.append(_named("process_name", pid, 0, f"node {name}" if name else _HERE))
+        events.append(_named("process_name", pid, 0, f"node {name}" if name else "this machine"))
         events.append(_named("thread_name", pid, 0, "run"))
-    run = next(iter(nodes.values()))
-    events.append(_span("collecting", "run", 0.0, found.collected, run, 0))
+    events.append(_span("collecting", "run", 0.0, found.collected, 1, 0))
     for mark in found.marks:
         told = {"name": f"{mark.kind} {mark.where}".strip(), "cat": "run", "ph": "i", "ts": _micro(mark.at), "s": "g"}
-        events.append({**told, "pid": run, "tid": 0, "args": {"why": mark.text}})
-    ends: dict[int, tuple[Bar, int, int]] = {}
+        events.append({**told, "pid": 1, "tid": 0, "args": {"why": mark.text}})
+    places: dict[tuple[int, int], dict[str, int]] = {}
     for tid, lane in enumerate(found.lanes, 1):
         pid = nodes[lane.node]
-        events.append(_named("thread_name", pid, tid, lane.slot))
-        events += _lane(record, lane, pid, tid)
-    for tid, lane in enumerate(found.lanes, 1):
+        events += [_named("thread_name", pid, tid, lane.slot), *_lane(record, lane, pid, tid)]
         for bar in lane.bars:
-            ends[id(bar.attempt)] = bar, nodes[lane.node], tid
-    for number, item in enumerate(record.items):
-        for first, second in zip(item.attempts, item.attempts[1:], strict=False):
-            events += _arrow(f"{number}.{first.number}", ends[id(first)], ends[id(second)])
+            places[bar.item, bar.attempt.number] = {"ts": _micro(bar.begin), "pid": pid, "tid": tid}
+    for (item, turn), place in places.items():
+        if before := places.get((item, turn - 1)):
+            arrow = {"name": "again", "cat": "retry", "id": f"{item}.{turn}"}
+            events += [{**arrow, "ph": "s", **before}, {**arrow, "ph": "f", "bp": "e", **place}]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
 
 
@@ -73,9 +69,3 @@ def _span(name: str, kind: str, begin: float, end: float, pid: int, tid: int, **
 
 def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": {"name": name}}
-
-
-def _arrow(name: str, first: tuple[Bar, int, int], second: tuple[Bar, int, int]) -> list[dict[str, Any]]:
-    told = {"name": "again", "cat": "retry", "id": name}
-    start = {**told, "ph": "s", "ts": _micro(first[0].begin), "pid": first[1], "tid": first[2]}
-    return [start, {**told, "ph": "f", "bp": "e", "ts": _micro(second[0].begin), "pid": second[1], "tid": second[2]}]

@@ -7,6 +7,7 @@ to fit: in a lane nothing overlaps, an attempt lies inside its worker's life, a 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from ondol.fleet import journal, messages
@@ -21,8 +22,6 @@ class Phase(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One attempt."""
-
     item: int
     attempt: AttemptRecord
     begin: float
@@ -112,18 +111,19 @@ class _Builder:
             self.bury(slot, self.end)
         for item, found in enumerate(self.record.items):
             for attempt in found.attempts:
-                self.place(item, attempt)
+                begin = attempt.started - self.record.first
+                end = max(begin, attempt.ended - self.record.first) if attempt.ended else self.end
+                self.lane(attempt.slot, attempt.device).bars.append(Bar(item, attempt, begin, end, ()))
         lanes = [lane for lane in self.lanes.values() if lane.bars or lane.generations or lane.prepared or lane.device]
         for lane in lanes:
             _fit(lane)
         return Timeline(self.end, self.collected, sorted(lanes, key=lambda lane: lane.node), self.marks)
 
     def lane(self, slot: str, device: str = "") -> Lane:
-        found = self.lanes.get(slot)
-        if found is None:
+        if slot not in self.lanes:
             told = device or (slot.removeprefix("gang:") if slot.startswith("gang:") else "")
-            found = self.lanes[slot] = Lane(slot, told, node_of(slot))
-        return found
+            self.lanes[slot] = Lane(slot, told, node_of(slot))
+        return self.lanes[slot]
 
     def hear(self, at: float, event: journal.Event) -> None:
         match event:
@@ -137,14 +137,13 @@ class _Builder:
             case journal.Preparing():
                 self.prepare(at, event)
             case _:
-                self.mark(at, event)
+                kind, where, why = _MARKS.get(type(event), ("", "", ""))
+                self.marks += [Mark(at, kind, getattr(event, where, ""), str(getattr(event, why)))] if kind else []
 
     def bury(self, slot: str, at: float, event: messages.WorkerEnded | None = None) -> None:
-        born = self.alive.pop(slot, None)
-        if born is None:
-            return
-        told = (event.why, event.abnormal, event.ran) if event else ("", False, 0)
-        self.lane(slot).generations.append(Generation(born.worker, born.asked, born.up, at, *told))
+        if born := self.alive.pop(slot, None):
+            told = (event.why, event.abnormal, event.ran) if event else ("", False, 0)
+            self.lane(slot).generations.append(Generation(born.worker, born.asked, born.up, at, *told))
 
     def prepare(self, at: float, event: journal.Preparing) -> None:
         if event.item is not None:
@@ -153,22 +152,16 @@ class _Builder:
             item, begin = self.preparing.pop(event.slot)
             self.lane(event.slot).prepared.append((item, begin, at))
 
-    def mark(self, at: float, event: journal.Event) -> None:
-        kind, where, why = _MARKS.get(type(event), ("", "", ""))
-        if kind:
-            self.marks.append(Mark(at, kind, getattr(event, where, ""), str(getattr(event, why))))
-
-    def place(self, item: int, attempt: AttemptRecord) -> None:
-        begin = attempt.started - self.record.first
-        end = attempt.ended - self.record.first if attempt.ended else self.end
-        self.lane(attempt.slot, attempt.device).bars.append(Bar(item, attempt, begin, max(begin, end), ()))
-
 
 def _fit(lane: Lane) -> None:
     """Nothing overlaps: a batch of short items is heard of at one moment, and their phases say how long they took."""
     lives = {life.worker: life for life in lane.generations}
     lane.bars.sort(key=lambda bar: (bar.begin, bar.end))
-    before, fitted = 0.0, []
+    before, fitted, later = 0.0, [], inf
+    for place, bar in reversed([*enumerate(lane.bars)]):
+        end = min(bar.end, later)
+        later = min(bar.begin, end - bar.attempt.seconds)
+        lane.bars[place] = bar._replace(begin=later, end=end)
     for bar in lane.bars:
         life = lives.get(bar.attempt.worker)
         lowest, highest = (max(before, life.up), life.end) if life else (before, bar.end)

@@ -37,20 +37,18 @@ def reasons(found: Timeline, record: RunRecord, most: int = 3) -> list[Reason]:
     lanes = [lane for lane in found.lanes if lane.device] or found.lanes
     told = [*_beginning(found, record, bars), *_tail(record, lanes), *_attempts(bars, record, len(lanes))]
     told += [*_workers(lanes), *_set_aside(found, len(lanes)), *_compiling(record, len(lanes))]
-    told += _ending(found, bars)
+    left = found.seconds - max(bar.end for bar in bars)
+    told.append(Reason("end", left, f"{words.seconds(left)} passed after the last test: ends of fixtures and workers."))
     large = [one for one in told if one.seconds >= LEAST * found.seconds]
     return sorted(large, key=lambda one: -one.seconds)[:most] or [_work(found, bars, len(lanes))]
 
 
 def _beginning(found: Timeline, record: RunRecord, bars: list[Bar]) -> Iterator[Reason]:
     first = bars[0].begin
-    parts = (
-        [f"{words.seconds(min(found.collected, first))} of them collecting"] if found.collected > 0.1 * first else []
-    )
     waited = max((node.waited for node in record.nodes if isinstance(node, NodeUp)), default=0.0)
-    parts += [f"up to {words.seconds(waited)} waiting for a node"] if waited > 0.1 * first else []
-    text = f"{words.seconds(first)} passed before the first test began"
-    yield Reason("start", first, f"{text}, {' and '.join(parts)}." if parts else f"{text}.")
+    parts = ((min(found.collected, first), "of them collecting"), (waited, "of them waiting for a node"))
+    large = [f", {words.seconds(spent)} {what}" for spent, what in parts if spent > 0.1 * first]
+    yield Reason("start", first, f"{words.seconds(first)} passed before the first test began{''.join(large)}.")
 
 
 def _tail(record: RunRecord, lanes: list[Lane]) -> Iterator[Reason]:
@@ -80,8 +78,8 @@ def _attempts(bars: list[Bar], record: RunRecord, lanes: int) -> Iterator[Reason
             name = record.items[longest.item].nodeid + (f" and {len(some) - 1} more" if some[1:] else "")
             told = f"{words.plural(len(some), 'attempt')} {text} and took {words.seconds(spent)}: {name}."
             yield Reason(kind, spent / lanes, told, longest.item)
-    around = [(sum(p.end - p.begin for p in bar.phases if p.name != "call"), bar) for bar in bars]
-    around = [(seconds, bar) for seconds, bar in around if bar.attempt.outcome != _LATE]
+    whole = [bar for bar in bars if bar.attempt.outcome != _LATE]
+    around = [(sum(p.end - p.begin for p in bar.phases if p.name != "call"), bar) for bar in whole]
     if around:
         spent = sum(seconds for seconds, _ in around)
         most, bar = max(around, key=lambda pair: pair[0])
@@ -117,13 +115,6 @@ def _compiling(record: RunRecord, lanes: int) -> Iterator[Reason]:
         yield Reason(
             "compiling", spent / lanes, f"{words.seconds(spent)} were spent compiling what was in no cache: {what}."
         )
-
-
-def _ending(found: Timeline, bars: list[Bar]) -> Iterator[Reason]:
-    left = found.seconds - max(bar.end for bar in bars)
-    yield Reason(
-        "end", left, f"{words.seconds(left)} passed after the last test had ended: fixtures' and workers' ends."
-    )
 
 
 def _work(found: Timeline, bars: list[Bar], lanes: int) -> Reason:

@@ -166,16 +166,17 @@
     put($("slowest").querySelector(".body"), rows.length ? table(["Test", "Seconds", "Of all", "Verdict"], rows) : make("p", "Nothing was run."));
   }
   function showDevices() {
-    const rows = data.devices.map((device) => {
-      const lanes = data.lanes.map((lane, at) => [lane, at]).filter(([lane]) => lane.device === device.name);
+    const rows = Object.entries(data.devices).map(([device, kind]) => {
+      const lanes = data.lanes.map((lane, at) => [lane, at]).filter(([lane]) => lane.device === device);
       const ran = lanes.flatMap(([, at]) => byLane[at]), lives = lanes.flatMap(([lane]) => lane.lives);
       const busy = ran.reduce((sum, a) => sum + a.end - a.begin, 0), whole = (data.seconds || 1) * Math.max(1, lanes.length);
       const evidence = make("td", "", "long");
-      if (device.aside) put(evidence, make("strong", "set aside: "), make("span", device.aside), some(device.witnesses));
-      if (device.probes.length) put(evidence, make("p", `probes: ${device.probes.join(", ")}`));
+      const [why, witnesses] = data.aside[device] || [], probes = data.probes.filter(([name]) => name === device);
+      if (why) put(evidence, make("strong", "set aside: "), make("span", why), some(witnesses));
+      if (probes.length) put(evidence, make("p", `probes: ${probes.map(([, fault]) => fault || "healthy").join(", ")}`));
       if (!evidence.children.length) evidence.textContent = "–";
       const kills = lives.filter((life) => life[5]).length;
-      return [device.name, device.kind, number(ran.length), number(`${Math.round((100 * busy) / whole)}%`), number(lives.length), number(kills), evidence];
+      return [device, kind, number(ran.length), number(`${Math.round((100 * busy) / whole)}%`), number(lives.length), number(kills), evidence];
     });
     put($("devices").querySelector(".body"), table(["Device", "Kind", "Attempts", "Busy", "Workers", "Died", "Evidence"], rows));
   }
@@ -201,7 +202,7 @@
   }
   function showRun() {
     const list = make("dl");
-    const told = { Directory: data.run.root, Devices: data.run.found, Workers: data.run.mode, "Exit status": data.status ?? "none", "Run again": data.again, ...data.versions };
+    const told = { Directory: data.run.root, Devices: data.run.found, Workers: data.run.mode, "Exit status": data.status ?? "none", "Run again": data.again, Python: data.run.python, pytest: data.run.pytest, Ondol: data.run.ondol };
     for (const [name, value] of Object.entries(told)) if (value !== "") put(list, make("dt", name), make("dd", value));
     put($("run").querySelector(".body"), list);
     if (data.notes.length) put($("run").querySelector(".body"), make("h3", "Notes"), put(make("ul"), ...data.notes.map((note) => make("li", note))));
