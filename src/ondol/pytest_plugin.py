@@ -58,11 +58,11 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     if _is_asked(early_config):
         from ondol import pytest_runner
 
-        pytest_runner.before_conftests(early_config)
+        pytest_runner.before_conftests(early_config, parser, args)
 
 
 @pytest.hookimpl(tryfirst=True)

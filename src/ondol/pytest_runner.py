@@ -21,7 +21,7 @@ from ondol.host import itself
 from ondol.jobs import chosen_items, local_agent, past_runs, run_beyond, run_session
 from ondol.options import IN_PYTEST
 from ondol.report import run_github, run_replay, run_summary
-from ondol.testing import fixtures, node, tasks, xdist_options
+from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
 
 SPEC = pytest.StashKey[str]()
@@ -30,7 +30,7 @@ FRONT = pytest.StashKey[bool]()
 STATION = pytest.StashKey["node.Station | None"]()
 
 
-def before_conftests(early_config: pytest.Config) -> None:
+def before_conftests(early_config: pytest.Config, parser: pytest.Parser, arguments: list[str]) -> None:
     """Before any conftest imports torch: pools that take every core make every worker slow."""
     early_config.stash[FRONT] = spawned.obey_the_front()
     options = early_config.known_args_namespace
@@ -45,6 +45,7 @@ def before_conftests(early_config: pytest.Config) -> None:
     per_device = options.ondol_workers_per_device
     try:
         if station is None:
+            mistyped.check(early_config, parser, arguments)
             xdist_options.check(early_config)
             if run_beyond.wish_of(early_config).far:
                 xdist_options.counted(early_config, spec, None, per_device)

@@ -25,6 +25,7 @@ COMMANDS = {
     "tools": ("ondol.cli.tools", "which tools' caches Ondol understands, and where they are now"),
     "node": ("ondol.cli.node", "what an engine starts on a node; not for people"),
     "doctor": ("ondol.cli.doctor", "look for what will fail a job, down to the leaves; say how to mend it"),
+    "completion": ("ondol.cli.completion", "let your shell complete commands, options and values"),
     "config": ("ondol.cli.config", "every setting, its value and where it came from"),
 }
 _OVERVIEW = """usage: ondol COMMAND …

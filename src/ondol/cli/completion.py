@@ -1,0 +1,94 @@
+"""`ondol completion bash | zsh | fish`"""
+
+from __future__ import annotations
+
+from ondol import exitcodes, options
+from ondol.cli import flags, output
+from ondol.options import Option
+
+_DESCRIPTION = """Print what makes a shell complete commands, options and values of `ondol` when the tab key is pressed.
+
+The shell asks `ondol` itself each time, so that nothing has to be made again after an update."""
+_EXAMPLES = """\
+  source <(ondol completion bash)         in ~/.bashrc
+  source <(ondol completion zsh)          in ~/.zshrc, after compinit
+  ondol completion fish | source          in ~/.config/fish/config.fish"""
+#: Where there is no answer, shells complete file names.
+SHELLS = {
+    "bash": """\
+_ondol() { local IFS=$'\\n'; COMPREPLY=($(ondol completion words "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)); }
+complete -o bashdefault -o default -F _ondol ondol""",
+    "zsh": """\
+_ondol() {
+  local -a found; found=("${(@f)$(ondol completion words "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ -n "$found" ]]; then compadd -a found; else _files; fi
+}
+compdef _ondol ondol""",
+    "fish": """\
+function __ondol_words; ondol completion words (commandline -opc)[2..] (commandline -ct) 2>/dev/null; end
+complete -c ondol -f -n 'count (__ondol_words) >/dev/null' -a '(__ondol_words)'""",
+}
+
+
+def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["words"]:  # asked by a shell: what is being typed, word by word
+        for word in candidates(arguments[1:] or [""]):
+            output.data(word)
+        return exitcodes.OK
+    parser = flags.parser("completion", _DESCRIPTION, _EXAMPLES)
+    parser.add_argument("shell", choices=tuple(SHELLS))
+    output.data(SHELLS[parser.parse_args(arguments).shell])
+    return exitcodes.OK
+
+
+def candidates(typed: list[str]) -> list[str]:
+    """What the last word can become."""
+    *before, last = typed
+    if before[-1:] == ["="]:  # bash takes `--publish=nev` apart
+        del before[-1]
+    elif last == "=" and before:
+        last = ""
+    command, rest = _command(before)
+    if "--" in rest:
+        return []  # the words of somebody else's command
+    taken = {f"--{option.name}": option for option in options.of(command)}
+    asked = taken.get(rest[-1]) if rest else None
+    if asked and asked.kind not in ("flag", "switch"):
+        found = _values(asked)
+    elif last.startswith("-"):
+        found = [*taken, *(f"--no-{option.name}" for option in taken.values() if _can_be_off(option)), "--help"]
+    else:
+        found = [] if rest else _first_words(command)
+    return sorted(word for word in found if word.startswith(last))
+
+
+def _command(before: list[str]) -> tuple[str, list[str]]:
+    """(the command, with its subcommand, and what stands behind it); help about a command is taken for the command."""
+    words = before[1:] if before[:1] == ["help"] else before
+    length = 2 if words[:1] == ["store"] else 1
+    return " ".join(words[:length]), words[length:]
+
+
+def _can_be_off(option: Option) -> bool:
+    return option.kind in ("flag", "switch") and option.least != options.TYPED
+
+
+def _values(option: Option) -> list[str]:
+    if option.name in ("tools", "tool"):
+        from ondol.tools import table
+
+        return ["auto", *table.BY_NAME] if option.name == "tools" else list(table.BY_NAME)
+    return option.metavar.split("|") if option.kind == "choice" else []
+
+
+def _first_words(command: str) -> list[str]:
+    from ondol.cli.main import COMMANDS
+    from ondol.cli.store import SUBCOMMANDS
+
+    return {
+        "": [*COMMANDS, "help"],
+        "store": list(SUBCOMMANDS),
+        "key": ["list", "new", "revoke", "show", "trust"],
+        "store writers": ["add", "list", "remove"],
+        "completion": list(SHELLS),
+    }.get(command, [])

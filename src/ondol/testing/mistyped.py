@@ -1,0 +1,61 @@
+"""A word that is nearly an option of ours, named before any conftest is imported, which can take half a minute.
+
+Whatever pytest would accept must be accepted: a suite's own `--device` is no slip of `--devices`. By now pytest and all
+plugins have said what they know, and only the first conftests can still add options. Their text is looked at: one that
+holds the word knows it. Where none of them can add any option, nothing is run; else the word is named, and left to
+pytest.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ondol import options, words
+
+#: How a conftest, or what it brings along, can add options.
+_CAN_ADD = re.compile(r"addoption|pytest_plugins|import \*|exec\(|globals\(")
+_LIKE = 0.75
+
+
+def check(config: pytest.Config, parser: pytest.Parser, arguments: list[str]) -> None:
+    """Raise `pytest.UsageError` for a word that nobody can know; tell about one that perhaps nobody knows."""
+    unknown = parser.parse_known_and_unknown_args(arguments, copy.copy(config.option))[1]
+    typed = {str(word) for word in config.invocation_params.args}
+    nearly = {word.partition("=")[0]: "" for word in unknown if word in typed and word.startswith("--")}
+    known = [option.name for option in options.of("test")]
+    for word in nearly:
+        nearly[word] = words.closest(word.removeprefix("--").removeprefix("ondol-"), known, _LIKE)
+    if not any(nearly.values()):
+        return
+    conftests = [text for path in sorted(set(_reached(config, typed))) if (text := _text(path))]
+    for word, meant in nearly.items():
+        if not meant or any(word in text for text in conftests):
+            continue
+        said = f"{word} is no option of Ondol, pytest or a plugin; did you mean --{meant}?"
+        if not any(map(_CAN_ADD.search, conftests)):
+            raise pytest.UsageError(f"{said} Nothing was run")
+        sys.stderr.write(f"ondol: warning: {words.printable(said)} It is left to the conftests of this suite\n")
+
+
+def _reached(config: pytest.Config, typed: set[str]) -> Iterator[Path]:
+    """Where the conftests are that pytest imports before it parses again, and some more."""
+    here = config.invocation_params.dir
+    named = [here / word.partition("::")[0] for word in typed if not word.startswith("-")]
+    listed = [config.rootpath / path for path in config.getini("testpaths")]
+    for anchor in [here, config.rootpath, *named, *listed]:
+        folder = anchor if anchor.is_dir() else anchor.parent
+        for place in [folder, *folder.parents, *folder.glob("test*")]:
+            yield place / "conftest.py"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
