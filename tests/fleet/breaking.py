@@ -84,6 +84,12 @@ def sessions_close_while_they_wait() -> None:
     situation.Situation._more_may_come = lambda *_: False
 
 
+def another_runtime_is_as_good() -> None:
+    """A slot takes whatever is ready."""
+    real = situation.Situation._pick
+    situation.Situation._pick = lambda self, works, _last, state=None: real(self, works, None, state)
+
+
 def everything_is_taken_for_json() -> None:
     """As it was: what JSON does not know becomes its repr."""
     prepared._is_json = lambda _value: True

@@ -14,10 +14,11 @@ import test_kills
 import test_live_is_replayed
 import test_misbehaviour
 import test_parity
+import test_schedule
 import test_what_prepare_returns
 import test_wire
 
-from ondol.fleet import wire
+from ondol.fleet import situation, wire
 from suites import assert_turns_red
 
 pytestmark = pytest.mark.fault
@@ -50,6 +51,14 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
 @pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
 def test_a_guard_is_gone_and_its_test_stays_green(suite, sabotage: Callable[[], None]) -> None:
     assert_turns_red(suite, CASES[sabotage], sabotage, 20.0)
+
+
+def test_the_preference_for_the_open_runtime_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the scheduler alone: in a whole run it depends on which of two preparations is done first."""
+    monkeypatch.setattr(situation.Situation, "_pick", situation.Situation._pick)  # put back at the end
+    breaking.another_runtime_is_as_good()
+    with pytest.raises(AssertionError):
+        test_schedule.test_a_worker_waits_for_its_runtime_and_not_with_another()
 
 
 def test_the_wires_checksum_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:

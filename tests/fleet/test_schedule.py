@@ -216,8 +216,10 @@ def test_a_worker_waits_for_its_runtime_and_not_with_another() -> None:
     works = [Work(0, "m", runtime="r"), Work(1, "m", runtime="r", after=10), Work(2, "m", runtime="s")]
     works.append(Work(10, "prepare", devices=0))
     scheduler = build(works, [*slots(1), Slot("cpu", "")], devices(1))
-    prepare, first = (a for a in scheduler.step() if isinstance(a, Run))
-    assert (first.work, first.hint, first.more) == (0, None, True), "nothing follows now, and something may"
+    handed = [a for a in scheduler.step() if isinstance(a, Run)]
+    assert [run.work for run in handed] == [10, 0], "the other runtime is not as good"
+    prepare, first = handed
+    assert (first.hint, first.more) == (None, True), "nothing follows now, and something may"
     assert end(scheduler, first) == []
     second, *_ = end(scheduler, prepare)
     assert isinstance(second, Run)
@@ -257,3 +259,39 @@ def test_slots_share_out_what_session_fixtures_are_made_with() -> None:
     works = [Work(n, module="abcd"[n % 4], params="pq"[n // 4]) for n in range(8)]
     ran = drain(build(works, slots(2), devices(2)))
     assert sum(len({works[w].params for w in done}) for done in ran.values()) <= 3
+
+
+def test_who_had_nothing_to_give_is_asked_again_when_one_of_its_works_has_ended() -> None:
+    """Its worker had taken up the next one: asked at once, it would say the same, as often as it is asked."""
+    scheduler = build([Work(n, "m") for n in range(3)], slots(2), devices(2), depth=4)
+    assert [a for a in scheduler.step() if not isinstance(a, Run)] == [Revoke("d0.0")]
+    scheduler.revoked("d0.0", [])
+    assert scheduler.step() == []
+    assert end(scheduler, Run("d0.0", 0, ("d0",))) == [Revoke("d0.0")]
+
+
+def prepared() -> tuple[Scheduler, Run, Run]:
+    works = [Work(0, "m"), Work(1, "m", after=10), Work(10, "prepare", devices=0)]
+    scheduler = build(works, [*slots(1), Slot("cpu", "")], devices(1), depth=1)
+    prepare, first = (a for a in scheduler.step() if isinstance(a, Run))
+    return scheduler, prepare, first
+
+
+def test_a_preparation_that_comes_back_is_not_taken_for_something_that_needs_a_device() -> None:
+    """It would wait behind the task that waits for it, for ever."""
+    scheduler, prepare, _ = prepared()
+    scheduler.vacate(["cpu"])
+    assert scheduler.step() == [prepare]
+
+
+def test_where_no_worker_can_start_to_prepare_the_others_do_it() -> None:
+    scheduler, _, first = prepared()
+    assert scheduler.slot_lost("cpu") == [Revoke("cpu")]
+    scheduler.revoked("cpu", [10])
+    assert scheduler.step() == [], "its worker is busy"
+    (again,) = end(scheduler, first)
+    assert isinstance(again, Run)
+    assert (again.slot, again.work) == (first.slot, 10)
+    (second,) = end(scheduler, again)
+    assert isinstance(second, Run)
+    assert second.work == 1

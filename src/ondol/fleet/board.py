@@ -11,11 +11,13 @@ import struct
 
 SIZE = 64 << 10
 PHASES = ("", "setup", "call", "teardown")
-#: The phase, at 8 the time at which it began, at 16 the number of bytes of reports, and these. In the machine's own
-#: format: only that is written at once, and a reader beside us never sees half of a number.
+#: The phase, at 8 the time at which it began, at 16 the number of bytes of reports, at 24 the messages that were heard,
+#: twice, and one more while the next one is waited for; and the reports. In the machine's own format: only that is
+#: written at once, and a reader beside us never sees half of a number.
 _SINCE = struct.Struct("d")
 _LENGTH = struct.Struct("Q")
-_REPORTS = 24
+_HEARD = 24
+_REPORTS = 32
 
 
 class Board:
@@ -23,7 +25,16 @@ class Board:
 
     def __init__(self, memory: mmap.mmap | None = None) -> None:
         self._memory = mmap.mmap(-1, SIZE) if memory is None else memory
-        self._used = 0
+        self._used = self._heard = 0
+
+    def waits(self) -> None:
+        """For the next message; all that was to be said about the last one is said."""
+        _LENGTH.pack_into(self._memory, _HEARD, 2 * self._heard + 1)
+
+    def hears(self) -> None:
+        """A message, before anything is done about it."""
+        self._heard += 1
+        _LENGTH.pack_into(self._memory, _HEARD, 2 * self._heard)
 
     def enter(self, phase: str, now: float) -> None:
         _SINCE.pack_into(self._memory, 8, now)
@@ -48,6 +59,18 @@ class Board:
     def phase(self) -> str:
         """Empty between two items."""
         return PHASES[self._memory[0]] if self._memory[0] < len(PHASES) else ""
+
+    @property
+    def heard(self) -> int:
+        """How many messages."""
+        found: int = _LENGTH.unpack_from(self._memory, _HEARD)[0] // 2
+        return found
+
+    @property
+    def waits_after(self) -> int | None:
+        """How many it had heard when it began to wait for the next; None when it does not wait."""
+        found: int = _LENGTH.unpack_from(self._memory, _HEARD)[0]
+        return found // 2 if found % 2 else None
 
     @property
     def since(self) -> float:

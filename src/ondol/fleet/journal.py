@@ -70,6 +70,8 @@ class End(NamedTuple):
     phase: str = ""
 
 
+#: An attempt that was said to begin there did not: its worker was dead.
+Withdrawn = NamedTuple("Withdrawn", [("item", int), ("slot", str)])
 Collecting = NamedTuple("Collecting", [("node", str)])
 #: A file ended or hung the process that collected it.
 CollectionFault = NamedTuple("CollectionFault", [("file", str), ("why", str)])
@@ -94,7 +96,7 @@ Over = NamedTuple("Over", [("status", int), ("counts", dict[str, int])])
 
 #: What was heard and is kept as it was heard.
 Heard = NodeStory | Waits | WorkerUp | WorkerEnded | StartFailed | Probed | Healed
-OfItems = Start | End | Verdict | Late | Preparing
+OfItems = Start | Withdrawn | End | Verdict | Late | Preparing
 OfRun = Collecting | CollectionFault | Run | Planned | Known | Quarantine | AgentDied | Stopped | Note | Over
 Event = OfItems | OfRun | Heard
 

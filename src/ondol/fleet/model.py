@@ -110,6 +110,8 @@ class SlotState:
     warm: bool = False
     #: A revoke or retire is on its way; hand out nothing until it is answered.
     waiting: bool = False
+    #: It was asked and had nothing to give: not asked again before one of its works has ended.
+    drained: bool = False
     down: bool = False
 
     @property

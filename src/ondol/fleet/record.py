@@ -172,6 +172,9 @@ class RunRecord:
                 attempt = AttemptRecord(event.attempt, event.device, event.worker, event.warm, at, slot=event.slot)
                 self.items[event.item].attempts.append(attempt)
                 self.running[event.slot] = event.item, attempt
+            case journal.Withdrawn():
+                self.items[event.item].attempts.pop()
+                self.running.pop(event.slot, None)
             case journal.End():
                 self._end(event, at)
             case journal.Verdict():

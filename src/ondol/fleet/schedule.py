@@ -47,6 +47,7 @@ class Scheduler(Situation):
             self.running[slot].running = False
         else:
             self.slots[slot].handed.remove(work)
+            self.slots[slot].drained = False
         self.limbo.add(work)
 
     def settle(self, work: int) -> None:
@@ -78,7 +79,7 @@ class Scheduler(Situation):
         # What was given up in the meantime, because no worker could start there, has gone elsewhere.
         works = [w for w in works if w in state.handed]
         thief, state.thief = self.slots.get(state.thief), ""
-        state.waiting = False
+        state.waiting = state.drained = False
         state.handed = [w for w in state.handed if w not in works]
         if thief is None or thief.down or state.down or thief.todo or self.stopping:
             self._give_back(works)
@@ -87,6 +88,7 @@ class Scheduler(Situation):
         movable = [w for w in works if self._free_to_move(w, thief.slot.device)]
         moved = movable[len(movable) // 2 :]
         thief.todo = moved
+        state.drained = not moved
         state.todo = [w for w in works if w not in moved] + state.todo
 
     def retired(self, slot: str) -> None:
@@ -125,6 +127,11 @@ class Scheduler(Situation):
     def slot_away(self, slot: str) -> None:
         """For slots without a device."""
         self.slots[slot].down = True
+
+    def slot_lost(self, slot: str) -> list[Action]:
+        """As `slot_away`, while somebody is there who can give back what it was handed."""
+        self.slot_away(slot)
+        return self._ask_back([self.slots[slot]], [])
 
     def _take_down(self, device: str) -> list[Action]:
         self.memory_queue.pop(device, None)
@@ -193,7 +200,7 @@ class Scheduler(Situation):
             actions += self._go_on(running)
         actions += self._advance_gang()
         for state in self.slots.values():
-            if not state.slot.device:
+            if not state.slot.device or self._nobody_prepares():
                 actions += self._feed_cpu(state)
         # Two rounds: nobody steals before everybody had a chance at the pool.
         for idle_may_steal in (False, True):
@@ -210,7 +217,7 @@ class Scheduler(Situation):
         for work in self.waiting_works():
             need = self.works[work]
             fitting = most_together(d for d in healthy if not d.memory or need.memory <= d.memory)
-            if need.devices and fitting < need.devices:
+            if fitting < (need.devices or self._nobody_prepares()):
                 self.drop(work)
                 why = f"needs {need.devices} healthy device(s), {fitting} left" if healthy else "no healthy device left"
                 actions.append(Unrunnable(work, why))
@@ -245,7 +252,7 @@ class Scheduler(Situation):
         if work is not None:
             self.gangs.remove(work)
             return [self._hand_to_gang(gang, work)]
-        if any(self._unprepared(w) for w in fitting):
+        if any(self._unprepared(w) for w in fitting) and not self._nobody_prepares():
             return []
         gang.leaving = True
         return [Retire(gang.slot)]
@@ -291,7 +298,7 @@ class Scheduler(Situation):
     # ------------------------------------------------------------------ slots
 
     def _feed_cpu(self, state: SlotState) -> list[Action]:
-        if not state.free:
+        if not state.free or self._held_by_gang(state.slot.device):
             return []
         for work in self.cpu:
             if not self._blocked(work):
@@ -345,7 +352,7 @@ class Scheduler(Situation):
         state.handed.append(work)
         state.warm = True
         state.last = None if need.isolate else need
-        if not state.slot.device:
+        if not need.devices:
             return Run(state.slot.name, work, (), is_fresh)
         if not state.todo and not need.isolate:
             self._refill(state)
@@ -396,7 +403,7 @@ class Scheduler(Situation):
             return []
         asked = sum(1 for s in self._device_slots() if s.waiting and s.handed)
         idle = sum(1 for s in self._device_slots() if s.free and not s.todo)
-        queued = [s for s in self._device_slots() if len(s.handed) > 1 and not s.waiting]
+        queued = [s for s in self._device_slots() if len(s.handed) > 1 and not (s.waiting or s.drained)]
         queued = [s for s in queued if any(self._free_to_move(w, device) for w in s.handed[1:])]
         if not queued or asked >= idle:
             return []
@@ -426,6 +433,8 @@ class Scheduler(Situation):
 
     def _give_back(self, works: Sequence[int]) -> None:
         """To the front of the pool, module by module; repeated works to where repeated works wait."""
+        self.cpu = [w for w in works if not self.works[w].devices] + self.cpu
+        works = [w for w in works if self.works[w].devices]
         self.again = [w for w in works if w in self.fresh] + self.again
         units = _by_module([self.works[w] for w in works if w not in self.fresh])
         self.pool = units + self.pool

@@ -155,6 +155,10 @@ class Situation:
         after = self.works[work].after
         return after is not None and after not in self.done
 
+    def _nobody_prepares(self) -> bool:
+        """No slot is left that does nothing else: then every worker does."""
+        return not self.expecting and all(state.down for state in self.slots.values() if not state.slot.device)
+
     def _group_elsewhere(self, work: int, state: SlotState | None) -> bool:
         group = self.works[work].group
         if not group:

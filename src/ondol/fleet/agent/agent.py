@@ -103,6 +103,8 @@ class Agent:
             key.data(events)
         now = self.clock()
         for keeper in self._keepers():
+            if keeper.waits_for_us:
+                self._hear_it_or_end_it(keeper)
             keeper.look_at_the_clock(now)
             keeper.climb(now, lambda what, k=keeper: self._unreapable(k, what))  # type: ignore[misc]
         if self.noticed:
@@ -119,7 +121,7 @@ class Agent:
 
     def _keepers(self) -> list[Keeper]:
         of_slots = [k for b in self.berths.values() for k in (b.worker, b.standby) if k is not None]
-        return of_slots + self.spares.waiting
+        return of_slots + self.spares.all
 
     def _busy(self) -> bool:
         return bool(self._keepers() or self.probes)
@@ -235,14 +237,16 @@ class Agent:
         self.interrupting = True
         self._take_back_everywhere()
         self.spares.drop()
-        now = self.clock()
         for keeper in self._keepers():
             if keeper.state == "running":
-                killing.send(keeper.pid, signal.SIGINT)
-                keeper.deadline = now + self.limits.grace
-                keeper.phase = "interrupted"
+                self._interrupt_item(keeper)
             elif keeper.state != "ending":
-                keeper.end("interrupted", now)
+                keeper.end("interrupted", self.clock())
+
+    def _interrupt_item(self, keeper: Keeper) -> None:
+        killing.send(keeper.pid, signal.SIGINT)
+        keeper.deadline = self.clock() + self.limits.grace
+        keeper.phase = "interrupted"
 
     def _finish(self) -> None:
         self.leaving = True
@@ -259,9 +263,7 @@ class Agent:
             return
         berth.lost = True
         self._take_back(berth)
-        if berth.queue:
-            # It waits for a fresh process that nobody will start here any more.
-            self._revoke(berth)
+        self._pump(berth)
         for keeper in (berth.worker, berth.standby):
             if keeper is not None and keeper.ladder is None:
                 keeper.start_ladder("device-lost", message.why, self.clock(), dump=False)
@@ -317,7 +319,11 @@ class Agent:
 
     def _pump(self, berth: Berth) -> None:
         """Give the berth's worker its next item, or make a worker first."""
-        if not berth.queue or berth.lost or berth.retiring or berth.held or self.noticed:
+        if not berth.queue or berth.retiring or berth.held or self.noticed:
+            return
+        if berth.lost or self.interrupting:
+            # Also what its worker had taken up when it was asked for, and took to its grave before it began.
+            self._revoke(berth)
             return
         if berth.worker is None:
             berth.worker, berth.standby = berth.standby, None
@@ -340,10 +346,7 @@ class Agent:
         self._tell_started(berth, keeper, message)
         # Before it begins: an item that kills us at once would otherwise have run without anybody knowing.
         self._flush()
-        try:
-            keeper.run(message, now)
-        except OSError:
-            pass  # it died between two items; its pidfd says so, and the attempt is its last
+        keeper.run(message, now)
         self._hand_ahead(berth, keeper)
         if message.last and berth.queue and berth.standby is None:
             berth.standby = self._launch(berth)
@@ -411,6 +414,7 @@ class Agent:
         if keeper.state in {"starting", "clearing"}:
             keeper.state = "idle"
             keeper.deadline = None
+        keeper.left_as_a_spare = False
         if isinstance(message, messages.Hello):
             took = round(now - keeper.since, 4)
             self.tell(messages.WorkerUp(berth.name, keeper.place.name, keeper.pid, took))
@@ -422,9 +426,11 @@ class Agent:
         current = keeper.current
         if current is None or (current.item, current.attempt) != (done.item, done.attempt):
             return  # a test wrote it, or a fork of the worker
-        if done.begins is not None and (not keeper.ahead or keeper.ahead[0].item != done.begins):
-            return  # nobody handed it that
-        keeper.current, keeper.last_item = None, current.item
+        if not keeper.was_handed(done.begins):
+            keeper.start_ladder("crashed", f"its worker began {done.begins}, which it was not handed", now, dump=False)
+            return
+        keeper.current = None
+        keeper.last_item = None if current.prepare else current.item
         warm, keeper.ran = keeper.ran > 0, done.ran
         garbage, keeper.channel.decoder.garbage = keeper.channel.decoder.garbage, 0
         ended = Ended(
@@ -437,9 +443,12 @@ class Agent:
             self.spares.trim()
             self.spares.stand_by(self._keepers())
         if done.begins is not None:
+            berth.queue.extendleft(reversed(keeper.passed_over(done.begins)))
             message = keeper.ahead.popleft()
             self._tell_started(berth, keeper, message)
             keeper.begins(message, now)
+            if self.interrupting:
+                self._interrupt_item(keeper)  # the first signal may have been for the item before
             self._pump(berth)
             return
         self._take_back(berth, every=True)
@@ -450,6 +459,13 @@ class Agent:
             keeper.end(why, now)
         else:
             self._pump(berth)
+
+    def _hear_it_or_end_it(self, keeper: Keeper) -> None:
+        """It waits for us and we for it: what it said is still to be read, or was written into, or not believed."""
+        before = keeper.standing
+        self._listen(self.berths[keeper.place.slot], keeper)
+        if keeper.standing == before:
+            keeper.start_ladder("crashed", "its worker waits for work and never said how it ended", self.clock())
 
     def _tell_started(self, berth: Berth, keeper: Keeper, message: RunItem) -> None:
         self.tell(messages.Started(berth.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))
@@ -505,8 +521,14 @@ class Agent:
         why, blamed = keeper.why_ending or how, None
         late: Late = ""
         abnormal = keeper.state != "ending" or status != 0 or ladder is not None
+        if untouched := keeper.never_took_up():
+            # It died of what the item before left behind.
+            self.tell(messages.Revoked(berth.name, [untouched.item]))
+            keeper.current = None
         if keeper.current is not None:
             self._cut_off(berth, keeper, self._kind_of_death(keeper, status), how)
+        elif keeper.left_as_a_spare and status == 0:
+            return  # it has opened a device while it collected: one that was started for this slot may do so
         elif keeper.state == "starting" and not berth.lost:
             berth.held = True
             self.tell(messages.StartFailed(*place, f"{how} {keeper.dumped()[:2000]}".strip()))
@@ -552,11 +574,12 @@ class Agent:
         if berth is None or self.spares.gone(keeper):
             self._forget(Berth("", {}, []), keeper)
             return
-        berth.lost = True
+        berth.lost = bool(berth.devices)  # where there is none, nothing is held
         if keeper.current is not None:
             self._cut_off(berth, keeper, "device-lost", f"not ended by SIGKILL: {what}")
         self._forget(berth, keeper)
         self.tell(messages.Unreapable(berth.name, what))
+        self._pump(berth)
 
     def _end_everything(self) -> None:
         """Now. Used when nobody is left to report to, and when the user insists."""

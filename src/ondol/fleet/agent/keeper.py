@@ -24,6 +24,8 @@ from ondol.host import killing, proctree
 MAX_DUMPS = 12
 #: A process that cannot write its stacks within this time (stopped, or in the kernel) is passed over.
 DUMP_PATIENCE = 1.0
+#: How often a worker that runs something is looked at, whether it does.
+LOOK = 5.0
 #: A process that dies closes its descriptors a moment before it is gone.
 DEAF_GRACE = 1.0
 
@@ -66,6 +68,8 @@ class Keeper:
         #: Handed ahead; whether it has begun the first one, it says when it ends the one before.
         self.ahead: deque[RunItem] = deque()
         self.ran = 0
+        #: Messages that it should have heard since its hello.
+        self._sent = 0
         self.phase = "start"
         self.deadline: float | None = now + limits.startup if limits.startup else None
         self.why_ending = ""
@@ -73,6 +77,8 @@ class Keeper:
         self.runtime = ""
         #: The item that what it has open was kept for; it has torn down everything else.
         self.expects: int | None = None
+        #: It was told where to live and has not said hello from there.
+        self.left_as_a_spare = False
         #: Its fixtures are finished; only exit handlers are left to run.
         self.left = False
         self.ladder: Ladder | None = None
@@ -87,7 +93,9 @@ class Keeper:
         """Everything that it has said, and whether its end is still open."""
         if not self._got_files:
             try:
-                flag, fds, _, _ = socket.recv_fds(self.channel.sock, 1, 2)
+                flag, fds, _, _ = socket.recv_fds(self.channel.sock, 1, 2, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return [], True  # it is dead, and something that it started holds its end open
             except OSError:
                 return [], False
             self.capture = list(fds)
@@ -99,7 +107,14 @@ class Keeper:
     def run(self, message: RunItem, now: float) -> None:
         """Hand it an item."""
         self.begins(message, now)
-        self.channel.send(message)
+        self._say(message)
+
+    def _say(self, message: RunItem | Clear | End) -> None:
+        self._sent += 1
+        try:
+            self.channel.send(message)
+        except OSError:
+            pass  # it is dead already; its pidfd says so
 
     def put_ahead(self, message: RunItem) -> bool:
         """Hand it the item that it shall run next; False when it holds as much as it can."""
@@ -115,6 +130,28 @@ class Keeper:
         back = [message for message in self.ahead if every or message.item in taken]
         self.ahead = deque(message for message in self.ahead if not (every or message.item in taken))
         return back
+
+    def was_handed(self, item: int | None) -> bool:
+        return item is None or any(message.item == item for message in self.ahead)
+
+    def passed_over(self, item: int) -> list[RunItem]:
+        """What stood before it in the lane and was taken by somebody else, a fork of its last item."""
+        return [self.ahead.popleft() for _ in range([message.item for message in self.ahead].index(item))]
+
+    @property
+    def waits_for_us(self) -> bool:
+        """It has heard all that we said and said all that it has to say, by its board; and we wait for it."""
+        busy = self.state in {"running", "clearing"} and self.ladder is None
+        return busy and self.board.waits_after == self._sent
+
+    @property
+    def standing(self) -> tuple[object, ...]:
+        """Another one as soon as we have heard something from it that changes anything."""
+        return self.state, self.current, self._sent, self.ladder
+
+    def never_took_up(self) -> RunItem | None:
+        """What it was handed when it was dead, or nearly. Not of one that never ran anything: that would never end."""
+        return self.current if self.ran and self.board.heard < self._sent else None
 
     def _empty_the_lane(self) -> set[int]:
         """The items that were still in it."""
@@ -141,6 +178,7 @@ class Keeper:
 
     def move_in(self, place: Place, base: str, now: float) -> None:
         self.place, self.state, self.since = place, "starting", now
+        self.left_as_a_spare = True
         self.deadline = now + self.limits.startup if self.limits.startup else None
         try:
             self.channel.send(MoveIn(asdict(place), base))
@@ -157,10 +195,7 @@ class Keeper:
         self.state = "clearing"
         self.expects = message.item
         self.in_teardown(now)
-        try:
-            self.channel.send(Clear(message.target, message.nodeid))
-        except OSError:
-            pass  # it is dead already; its pidfd says so
+        self._say(Clear(message.target, message.nodeid))
 
     def end(self, why: str, now: float) -> None:
         """Ask it to leave: it finishes its fixtures first."""
@@ -168,10 +203,7 @@ class Keeper:
         self.why_ending = why
         self.phase = "exit"
         self.deadline = now + (self.limits.teardown or 300.0)
-        try:
-            self.channel.send(End())
-        except OSError:
-            pass  # it is dead already; its pidfd says so
+        self._say(End())
 
     def went_deaf(self, now: float) -> None:
         """Its end of the channel is closed: it is dying, or an item closed our descriptor and it lives on, deaf."""
@@ -229,6 +261,8 @@ class Keeper:
             times.append(now + self.limits.teardown)
         if self.limits.silence and self.state == "running":
             times.append(now + self.limits.silence / 4)
+        if self.state in {"running", "clearing"} and self.ladder is None:
+            times.append(now + LOOK)
         return min(times, default=None)
 
     # ------------------------------------------------------------------ the ladder

@@ -24,8 +24,14 @@ class Spares:
     def __init__(self, start: Callable[[], Keeper] | None) -> None:
         self._start = start
         self.waiting: list[Keeper] = []
+        #: Killed, and not gone yet: nobody may take one of them.
+        self._ended: list[Keeper] = []
         #: None is wanted any more, or one died while it collected or did not fit: another one would, too.
         self._over = start is None
+
+    @property
+    def all(self) -> list[Keeper]:
+        return self.waiting + self._ended
 
     def warm(self, count: int) -> None:
         """Workers that the run will need in any case."""
@@ -58,18 +64,21 @@ class Spares:
 
     def gone(self, keeper: Keeper) -> bool:
         """It has died, and nobody misses it; False for one that is no spare."""
-        found = keeper in self.waiting
-        if found:
-            self.waiting.remove(keeper)
-            self._over |= keeper.state == "starting"
-        return found
+        self._over |= keeper in self.waiting and keeper.state == "starting"
+        for line in (self.waiting, self._ended):
+            if keeper in line:
+                line.remove(keeper)
+                return True
+        return False
 
     def drop(self) -> None:
         """None is needed any more."""
         self._over = True
         self._end(self.waiting)
 
-    def _end(self, keepers: Iterable[Keeper]) -> None:
+    def _end(self, keepers: list[Keeper]) -> None:
         """They have run nothing, and nobody waits for their end."""
+        self.waiting = [keeper for keeper in self.waiting if keeper not in keepers]
+        self._ended += keepers
         for keeper in keepers:
             killing.kill_all({keeper.pid, *proctree.descendants(keeper.pid)}, os.getpid())

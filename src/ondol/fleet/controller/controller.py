@@ -179,9 +179,9 @@ class Controller:
         left = self._time_left()
         if left is not None and left <= 0 and not self.stop_reason:
             self.stop("session-timeout")
-            for state in self.scheduler.slots.values():
-                if state.handed:
-                    self.link.send(messages.Lose(state.slot.name, "the run's deadline passed"))
+            busy = [name for name, state in self.scheduler.slots.items() if state.handed]
+            for slot in (*busy, *self.scheduler.running):
+                self.link.send(messages.Lose(slot, "the run's deadline passed"))
 
     def _show_some(self) -> None:
         if self._to_show:
@@ -302,7 +302,7 @@ class Controller:
             case messages.Broken():
                 self.book.write(journal.Note(f"worker {event.worker} broke: {event.text}"))
             case messages.Revoked():
-                self.scheduler.revoked(event.slot, list(event.items))
+                self._on_revoked(event)
             case messages.Retired():
                 self.scheduler.retired(event.slot)
             case messages.WorkerEnded():
@@ -328,6 +328,17 @@ class Controller:
         else:
             device = "+".join(self.scheduler.devices_of(slot))
             self.book.write(journal.Start(item, attempt, slot, worker, device, warm))
+
+    def _on_revoked(self, event: messages.Revoked) -> None:
+        running = self.running.get(event.slot)
+        if running is not None and running.item in event.items:
+            # Its worker died of what was before it, and never took it up.
+            del self.running[event.slot]
+            prepares = running.item in self.prepares
+            self.book.write(
+                journal.Preparing(event.slot, None) if prepares else journal.Withdrawn(running.item, event.slot)
+            )
+        self.scheduler.revoked(event.slot, list(event.items))
 
     def _running(self, event: messages.Reports | messages.Warned) -> Ended | None:
         for running in self.running.values():
@@ -381,6 +392,9 @@ class Controller:
     def _prepare_ended(self, ending: Ended) -> None:
         target = self.prepares[ending.item]
         self.book.write(journal.Preparing(ending.slot, None))
+        if ending.how == "device-lost" and ending.item not in self.scheduler.fresh and not self.stop_reason:
+            self.scheduler.repeat(ending.item, frozenset())  # once, as an item whose device was lost
+            return
         self.scheduler.settle(ending.item)
         if ending.how == "done" and not ending.escaped:
             self.prepared[target] = ending.prepared

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ondol.fleet import journal, messages
-from ondol.fleet.controller.actions import Action, NewAgent, Settle, Stop, Vacate
+from ondol.fleet.controller.actions import Action, NewAgent, Stop, Vacate
 from ondol.fleet.devices import Fleet
 from ondol.fleet.messages import Ended, How
 from ondol.fleet.quarantine import Ledger
 from ondol.fleet.schedule import Scheduler
-from ondol.fleet.verdict import Attempt, Cause, Final, Verdict
+from ondol.fleet.verdict import Attempt, Cause
 
 MAX_AGENTS = 4
 
@@ -34,8 +34,8 @@ class Losses:
     # ------------------------------------------------------------------ devices
 
     def worker_up(self, event: messages.WorkerUp) -> list[Action]:
-        for device in self._scheduler.devices_of(event.slot):
-            self._ledger.started(device)
+        for name in self._scheduler.devices_of(event.slot) or (event.slot,):
+            self._ledger.started(name)
         return [event]
 
     def blame(self, ending: Ended, attempt: Attempt) -> list[Action]:
@@ -81,33 +81,20 @@ class Losses:
         return actions
 
     def start_failed(self, event: messages.StartFailed) -> list[Action]:
+        devices = self._scheduler.devices_of(event.slot)
         condemned = []
-        for device in self._scheduler.devices_of(event.slot):
-            condemned += self._ledger.start_failed(device, event.why)
+        for name in devices or (event.slot,):
+            condemned += self._ledger.start_failed(name, event.why)
         if not condemned:
             return [event, messages.Resume(event.slot)]
-        return [event, *self._condemn(condemned), *self._give_up_handed(event.slot, event.why)]
+        # What was handed to it never ran: it is asked for, and goes elsewhere.
+        return [event, *(self._condemn(condemned) if devices else self._scheduler.slot_lost(event.slot))]
 
     def unreapable(self, event: messages.Unreapable) -> list[Action]:
         condemned = []
         for device in self._scheduler.devices_of(event.slot):
             condemned += self._ledger.unreapable(device, event.why)
         return self._condemn(condemned)
-
-    def _give_up_handed(self, slot: str, why: str) -> list[Action]:
-        """Its worker never started, so what was handed to it never ran: it goes elsewhere."""
-        scheduler = self._scheduler
-        state = scheduler.slots.get(slot)
-        if state is not None and state.handed:
-            work = state.handed[0]
-            scheduler.ended(slot, work)
-            scheduler.repeat(work, frozenset(scheduler.devices_of(slot)))
-        elif slot in scheduler.running:
-            work = scheduler.running[slot].work
-            scheduler.ended(slot, work)
-            scheduler.retired(slot)
-            return [Settle(work, Final(Verdict.DEVICE_LOST, why=why))]
-        return []
 
     # ------------------------------------------------------------------ supervisors
 
@@ -120,9 +107,12 @@ class Losses:
     def agent_died(self, how: str) -> list[Action]:
         """The one agent of this machine. What is asked of a dead one, or was, is answered by nobody."""
         everywhere = [*self._scheduler.slots, *self._scheduler.running]
+        # The first one may have died of an item that its worker had begun and it had not heard of: what it believed to
+        # run is run once more, whatever the retries. The next ones hand nothing ahead.
+        cause: How = "device-lost" if self._agents == 1 else "crashed"
         self._agents += 1
         self._probing = set(self._scheduler.devices)
-        ended = self.supervisor_gone(everywhere, "crashed", f"its supervisor died: {how}")
+        ended = self.supervisor_gone(everywhere, cause, f"its supervisor died: {how}")
         another = NewAgent() if self._agents <= MAX_AGENTS else Stop("the agent died too often")
         return [journal.AgentDied(how), *ended, another]
 

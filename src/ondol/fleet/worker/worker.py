@@ -212,7 +212,10 @@ class Worker:
 
     def _next(self) -> Message | None:
         try:
-            return self.channel.receive()
+            self.board.waits()
+            message = self.channel.receive()
+            self.board.hears()
+            return message
         except KeyboardInterrupt:
             return None
 
@@ -241,10 +244,10 @@ class Worker:
         if getattr(item, "ondol_open_failed", False):
             done = done._replace(fault="runtime-open")
         done = done._replace(dirt=[[d.kind, d.what] for d in dirt], poison=fault)
+        self.enter("")  # first: a fork that came out of the item must take nothing
         ahead = self.lane.take() if done.well and not message.last else None
         if not isinstance(ahead, RunItem):
             ahead = None
-        self.enter("")
         self.send(done._replace(begins=ahead.item if ahead else None, block=self._take_held()))
         return ahead
 
