@@ -19,7 +19,8 @@ import pytest
 from simulated import Suite, draw
 from simulation import World
 
-from ondol.fleet.agent.agent import Agent, Berth
+from ondol.fleet.agent.agent import Agent
+from ondol.fleet.agent.berth import Berth
 from ondol.fleet.agent.keeper import Keeper
 from ondol.fleet.agent.spares import Spares
 from ondol.fleet.controller.controller import Settings

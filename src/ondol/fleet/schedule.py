@@ -81,6 +81,8 @@ class Scheduler(Situation):
         thief, state.thief = self.slots.get(state.thief), ""
         state.waiting = state.drained = False
         state.handed = [w for w in state.handed if w not in works]
+        self._give_back([w for w in works if not self.works[w].devices])  # whoever is free prepares
+        works = [w for w in works if self.works[w].devices]
         if thief is None or thief.down or state.down or thief.todo or self.stopping:
             self._give_back(works)
             return

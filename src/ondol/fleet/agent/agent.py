@@ -12,14 +12,14 @@ import os
 import selectors
 import signal
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from ondol.fleet import messages, wire
+from ondol.fleet.agent.berth import Berth
 from ondol.fleet.agent.keeper import Keeper
 from ondol.fleet.agent.launch import Launcher, SpawnLauncher
 from ondol.fleet.agent.probe import Probe
@@ -27,23 +27,6 @@ from ondol.fleet.agent.spares import Spares
 from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message, RunItem, never
 from ondol.fleet.starts import Limits, Place, Rules
 from ondol.host import killing, proctree
-
-
-@dataclass
-class Berth:
-    """A slot on this host: at most one worker, perhaps a second one ready to take over, and what was handed to it."""
-
-    name: str
-    env: dict[str, str]
-    devices: list[dict[str, Any]]
-    worker: Keeper | None = None
-    standby: Keeper | None = None
-    queue: deque[RunItem] = field(default_factory=deque)
-    generation: int = 0
-    retiring: bool = False
-    lost: bool = False
-    #: A start failed here; the controller decides whether it is worth another one.
-    held: bool = False
 
 
 class Agent:
@@ -319,11 +302,10 @@ class Agent:
 
     def _pump(self, berth: Berth) -> None:
         """Give the berth's worker its next item, or make a worker first."""
-        if not berth.queue or berth.retiring or berth.held or self.noticed:
-            return
-        if berth.lost or self.interrupting:
+        if berth.queue and (berth.lost or self.interrupting):
             # Also what its worker had taken up when it was asked for, and took to its grave before it began.
             self._revoke(berth)
+        if not berth.queue or berth.retiring or berth.held or self.noticed:
             return
         if berth.worker is None:
             berth.worker, berth.standby = berth.standby, None
