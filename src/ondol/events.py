@@ -90,7 +90,7 @@ class JobReport:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "format": 1,
+            "format": "ondol-run/1",
             "command": self.command,
             "status": self.status,
             "store": self.store,

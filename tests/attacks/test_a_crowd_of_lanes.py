@@ -58,6 +58,7 @@ def check_commands(program: Program, store: Path, entries: int) -> None:
     assert json.loads(stats.stdout)["entries"] == entries
     verified = program.ondol("store", "verify", *where, preexec_fn=few)
     assert json.loads(verified.stdout) | {"good_bytes": 0} == {
+        "format": "ondol-store-verify/1",
         "good": entries,
         "good_bytes": 0,
         "findings": [],

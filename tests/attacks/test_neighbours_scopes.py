@@ -55,7 +55,7 @@ def test_strangers_entry_in_main_is_used_by_nobody_else(program: Program, store:
     for uid in (READER, TRUSTED, None):
         assert read(program, store, "main", uid) == 0
         assert read(program, store, "pr-7", uid) == 1
-    listed = json.loads(program.ondol("store", "ls", "--store", str(store), "--json", uid=READER).stdout)
+    listed = json.loads(program.ondol("store", "ls", "--store", str(store), "--json", uid=READER).stdout)["entries"]
     assert {(entry["scope"], entry["trusted"]) for entry in listed} == {("main", False), ("pr-7", True)}
 
 

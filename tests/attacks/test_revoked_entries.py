@@ -51,7 +51,7 @@ def place(program: Program, public: Path) -> Iterator[Place]:
 
 
 def how_to_name_it(place: Place, kind: str) -> str:
-    (bad,) = [entry for entry in place.store("ls") if entry["owner"] == WRITER]
+    (bad,) = [entry for entry in place.store("ls")["entries"] if entry["owner"] == WRITER]
     known = {"run": "7315", "commit": "0123456789", "owner": str(WRITER), "entry": bad["key"]}
     return {**known, "full": bad["address"]}[kind]
 
@@ -64,7 +64,7 @@ def test_revoked_entry_is_a_miss_for_everybody_until_it_is_undone(place: Place, 
     for uid in (OTHER, WRITER, MALLORY):
         assert place.hits("bad", uid=uid) == 0
     assert place.hits("good") == 1
-    (listed,) = place.store("revoke", "--list", uid=OTHER)
+    (listed,) = place.store("revoke", "--list", uid=OTHER)["revocations"]
     assert (listed["kind"], listed["why"], listed["name"]) == (flag, "bad image", done["name"])
     undone = place.program.ondol("store", "revoke", "--undo", done["name"], "--store", str(place.path))
     assert undone.returncode == 0
@@ -77,7 +77,8 @@ def test_job_and_show_say_what_was_revoked_and_who_made_it(place: Place) -> None
     assert "1 triton pack in" in job.stderr
     assert "revoked: run 7315 (bad image)" in job.stderr
     assert job.warnings == []
-    (shown,) = [entry for entry in place.store("show", how_to_name_it(place, "entry")) if entry["owner"] == WRITER]
+    entries = place.store("show", how_to_name_it(place, "entry"))["entries"]
+    (shown,) = [entry for entry in entries if entry["owner"] == WRITER]
     assert "revoked: run 7315" in shown["problem"]
     made = shown["provenance"]
     assert (made["run"], made["commit"], made["uid"]) == ("7315", MAKER["GITHUB_SHA"], WRITER)

@@ -66,7 +66,7 @@ def test_init_with_nonsense_writers(tmp_path: Path, writers: str) -> None:
 def test_ls_show_stats(store: DirectoryStore) -> None:
     fill_store(store, 3)
     where = ["--store", store.where]
-    listed = as_json("store", "ls", *where)
+    listed = as_json("store", "ls", *where)["entries"]
     assert len(listed) == 3
     assert {"key", "tool", "scope", "size", "owner", "trusted"} <= set(listed[0])
     shown = ondol("store", "show", make_entry(1).address.key, *where)
@@ -233,12 +233,12 @@ def test_commands_on_no_store_are_clear(tmp_path: Path, command: str) -> None:
 
 
 def test_tools_and_config_tell_what_is_set() -> None:
-    (triton,) = as_json("tools", "triton")
+    (triton,) = as_json("tools", "triton")["tools"]
     assert (triton["name"], triton["class"], triton["managed"]) == ("triton", "B", True)
     text = ondol("tools", "triton", env={"TRITON_CACHE_DIR": "/mine"}).stdout
     assert "TRITON_CACHE_DIR = /mine" in text
     assert "left as it is" in text
-    settings = json.loads(ondol("config", "--json", env={"ONDOL_SCOPE": "x"}).stdout)
+    settings = json.loads(ondol("config", "--json", env={"ONDOL_SCOPE": "x"}).stdout)["settings"]
     assert settings["scope"] == {"value": "x", "origin": "ONDOL_SCOPE", "class": "trust"}
     assert "command line" in ondol("config", "--publish", "never").stdout
 
@@ -291,7 +291,7 @@ def test_report_file_and_step_summary(program: Program, store_path: Path, tmp_pa
         )
         assert job.status == 0
     said = json.loads(report.read_text())
-    assert said["format"] == 1
+    assert said["format"] == "ondol-run/1"
     assert said["status"] == 0
     tool = said["tools"]["triton"]
     assert (tool["filled"], tool["used"], tool["new"], tool["published"]) == (2, 2, 0, 0)
@@ -323,7 +323,7 @@ def test_provenance_is_lost(program: Program, store_path: Path) -> None:
     env = {**NIGHTLY, "GITHUB_SHA": "abc123", "GITHUB_RUN_ID": "77"}
     program.job(store_path, "one", env=env)
     key = next(store_path.rglob("*.pack")).stem
-    (shown,) = as_json("store", "show", key, "--store", str(store_path))
+    (shown,) = as_json("store", "show", key, "--store", str(store_path))["entries"]
     assert shown["provenance"]["commit"] == "abc123"
     assert shown["provenance"]["run"] == "77"
     assert shown["provenance"]["triton"] == "3.9.0"

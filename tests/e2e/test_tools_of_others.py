@@ -71,7 +71,7 @@ def test_installing_a_package_changes_a_job(site: Path, store_path: Path, tmp_pa
     plain = job(site, store_path, MYKERNELS_CACHE=theirs)
     assert (plain.returncode, plain.stdout) == (0, "made\n")
     assert "mykernels" not in plain.stderr
-    listed = json.loads(run(site, "ondol", "tools", "--json").stdout)
+    listed = json.loads(run(site, "ondol", "tools", "--json").stdout)["tools"]
     (ours,) = [tool for tool in listed if tool["name"] == "mykernels"]
     assert ours["in_a_job"] == "by name"
 

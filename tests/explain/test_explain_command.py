@@ -94,7 +94,7 @@ def test_json_lacks_a_name(tmp_path: Path, log: str, capsys: pytest.CaptureFixtu
     assert first["log"] == str(path)
     assert first["line"].startswith("PermissionError: ")
     assert len(said["unexplained"]) == 2
-    assert set(said) == {"failed", "faults", "unexplained", "warnings", "troubles"}
+    assert set(said) == {"format", "failed", "faults", "unexplained", "warnings", "troubles"}
 
 
 @pytest.mark.parametrize("kind", ["log", "xml"])
@@ -220,7 +220,7 @@ def test_empty_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_list_leaves_a_fault_out(capsys: pytest.CaptureFixture[str]) -> None:
     said = ondol(capsys, "--list").out
     assert len(said.splitlines()) == len(load())
-    listed = json.loads(ondol(capsys, "--list", "--json").out)
+    listed = json.loads(ondol(capsys, "--list", "--json").out)["faults"]
     assert [entry["id"] for entry in listed] == [known.id for known in load()]
     assert {"meaning", "cure", "source", "kind", "number"} <= set(listed[0])
 

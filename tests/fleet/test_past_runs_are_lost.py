@@ -207,7 +207,7 @@ def test_history_command_tells_runs_flaky_slow_and_the_story_of_one(tmp_path: Pa
     assert told.returncode == 0
     assert told.stdout.splitlines()[-1] == f"3 runs of 3 tests in {history}"
     flaky = json.loads(ondol(tmp_path, "history", "flaky", "--history", history, "--json").stdout)
-    assert flaky["format"] == 1
+    assert flaky["format"] == "ondol-history-tests/1"
     (row,) = flaky["tests"]
     assert (row["test"], row["runs"], row["failures"], row["flaky"]) == ("t.py::test_1", 3, 1, 1)
     slow = json.loads(ondol(tmp_path, "history", "slow", "--most=1", "--history", history, "--json").stdout)

@@ -64,7 +64,7 @@ def test_report_compare_tells_what_is_new_and_its_status_says_so(tmp_path: Path)
     ]
     assert ondol(tmp_path, "report", "--compare", str(old), str(old)).returncode == 0
     found = json.loads(ondol(tmp_path, "report", "--compare", str(old), str(new), "--json", "-").stdout)
-    assert (found["format"], found["new_failures"]) == (1, ["t.py::test_2"])
+    assert (found["format"], found["new_failures"]) == ("ondol-compare/1", ["t.py::test_2"])
 
 
 def test_one_journal_or_two_but_not_three(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_cold_job_publishes_what_it_made(torch: Torch) -> None:
     assert torch.cold.status == 0, torch.cold
     assert (said["hits"], said["compiled"], said["traced"], said["right"]) == (0, 1, 1, True), torch.cold
     assert said["built"] >= 2  # a kernel, its header, and probes of the processor
-    listed = json.loads(torch.program.ondol("store", "ls", "--store", str(torch.store), "--json").stdout)
+    listed = json.loads(torch.program.ondol("store", "ls", "--store", str(torch.store), "--json").stdout)["entries"]
     assert len(listed) == 2 + said["built"]
     assert {entry["tool"] for entry in listed} == {"inductor"}
     assert [entry["fingerprint"] for entry in listed].count("any") == 1  # what was traced is for any processor

@@ -195,7 +195,7 @@ def test_helper_library_built_again_or_given_to_another_python(
     assert (cold.said["compiled"], cold.said["built"]) == (1, 1), cold
     warm = Job(program.ondol(*command, env=env))
     assert (warm.said["compiled"], warm.said["built"], warm.said["hits"]) == (0, 0, 1), warm
-    listed = json.loads(program.ondol("store", "ls", "--store", str(store), "--json").stdout)
+    listed = json.loads(program.ondol("store", "ls", "--store", str(store), "--json").stdout)["entries"]
     fingerprints = sorted(entry["fingerprint"] for entry in listed)
     assert fingerprints[0] == "any"
     assert fingerprints[1].startswith(f"{os.uname().machine}-")

@@ -37,7 +37,7 @@ class Machine:
         return Run(self.program.run([*ondol, python, f"{programs}/tuning.py"], env=self.env(fastest, env)))
 
     def tuned(self) -> list[dict[str, str]]:
-        listed = json.loads(self.program.ondol("store", "ls", "--store", str(self.store), "--json").stdout)
+        listed = json.loads(self.program.ondol("store", "ls", "--store", str(self.store), "--json").stdout)["entries"]
         return [entry for entry in listed if entry["fingerprint"].startswith("tuned-")]
 
 

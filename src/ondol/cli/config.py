@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     job = strategy.strategy(settings, os.environ)
     if parsed.json:
         told = {option.name: {**value._asdict(), "class": option.sort} for option, value in rows}
-        output.say_json({**told, "job": [line._asdict() for line in job]})
+        output.say_json("config", {"settings": told, "job": [line._asdict() for line in job]})
     else:
         shown = [(option.name, option.show(value.value) or "-", value.origin, option.sort) for option, value in rows]
         output.say_lines(table.render(("setting", "value", "from", "class"), shown))

@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
             result = look(bar)  # what counts is what is left
     report = doctor_text.Report(result, machine.uid, repairs, done, shown=parsed.dry_run or parsed.fix)
     if parsed.json:
-        output.say_json(report.as_json())
+        output.say_json("doctor", report.as_json())
     else:
         output.say_lines("\n".join(report.lines()))
     return _status(result, strict=parsed.strict)

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
 
     explanation = _read(_logs(parsed.logs))
     if parsed.json:
-        output.say_json(text.as_json(explanation))
+        output.say_json("explain", text.as_json(explanation))
     else:
         output.say_lines(text.text(explanation, every_name=parsed.all))
     return exitcodes.OK if explanation.faults else exitcodes.NOTHING_KNOWN
@@ -66,7 +66,7 @@ def _list(parsed: argparse.Namespace) -> int:
 
     fields = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
     if parsed.json:
-        output.say_json([{name: getattr(known, name) for name in fields} for known in load()])
+        output.say_json("faults", {"faults": [{name: getattr(known, name) for name in fields} for known in load()]})
         return exitcodes.OK
     width = max(len(known.id) for known in load())
     for known in load():

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     found = clean_rooms(room_dir, os.environ, age, dry_run=dry_run)
     old = [Room(path, "removed") for place in (journals, kept) for path in place.clean(now, dry_run=dry_run)]
     if parsed.json:
-        output.say_json([thing._asdict() for thing in [*found, *old]])
+        output.say_json("gc", {"places": [thing._asdict() for thing in [*found, *old]]})
         return exitcodes.OK
     for room in [*found, *old]:
         output.say(_line(room, dry_run=parsed.dry_run))

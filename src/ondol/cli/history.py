@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 def _show_runs(runs: list[PastRun], total: int, tests: int, where: str, *, as_json: bool) -> None:
     if as_json:
         rows = [{**run._asdict(), "items": len(run.items), "counts": run.counts()} for run in runs]
-        output.say_json({"format": 1, "where": where, "total": total, "tests": tests, "runs": rows})
+        output.say_json("history", {"where": where, "total": total, "tests": tests, "runs": rows})
         return
     for run in reversed(runs):
         counts = ", ".join(f"{number} {name}" for name, number in run.counts().items())
@@ -68,7 +68,7 @@ def _show_runs(runs: list[PastRun], total: int, tests: int, where: str, *, as_js
 def _show_tests(found: list[tuple[str, TestPast]], runs: int, *, as_json: bool, story: bool) -> None:
     if as_json:
         rows = [_row(nodeid, test, story=story) for nodeid, test in found]
-        output.say_json({"format": 1, "runs": runs, "tests": rows})
+        output.say_json("history-tests", {"runs": runs, "tests": rows})
         return
     for nodeid, test in found:
         usual = "" if test.usual is None else f"{test.usual:.2f} s"

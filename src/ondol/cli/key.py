@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         raise UsageError(f"`ondol key {parsed.action}` needs {needs} FILE or KEY", hint="ondol key --help")
     facts = _ACTIONS[parsed.action](parsed)
     if parsed.json:
-        output.say_json(facts if parsed.action == "list" else facts[0])
+        output.say_json(f"key-{parsed.action}", {"keys": facts} if parsed.action == "list" else facts[0])
     for fact in [] if parsed.json else facts:
         output.say(words.printable("  ".join(f"{name} {value}" for name, value in fact.items())))
     if not facts:

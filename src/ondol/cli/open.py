@@ -70,7 +70,7 @@ def _hand_out(opened: Opened, room: Room, parsed: argparse.Namespace) -> None:
         _say_flags(parsed.format, room, env)
     elif parsed.format == "json":
         mount = {"source": room.inner, "target": room.seen_as, "mode": "rw"}
-        output.say_json({"format": 1, "room": room.path, "mount": mount, "env": env, **_told(opened)})
+        output.say_json("open", {"room": room.path, "mount": mount, "env": env, **_told(opened)})
     elif parsed.format == "env":
         for name, value in env.items():
             output.data(f"export {name}={shlex.quote(value)}")

@@ -46,9 +46,11 @@ def _write(stream: Any, text: str) -> None:
         pass  # a closed pipe or a missing stream is the reader's wish, not a failure of the job
 
 
-def say_json(value: Any) -> None:
+def say_json(name: str, value: dict[str, Any]) -> None:
+    """For programs; `docs/reference/json.md` has the fields. A change that breaks readers gets another number."""
     import json
 
+    value = {"format": f"ondol-{name}/1", **value}
     # Two of them side by side begin a command for some CI systems; only strings can hold them.
     say_lines(json.dumps(value, indent=2, sort_keys=False, default=str).replace("##", "#\\u0023"))
 

@@ -86,7 +86,7 @@ def _compare(before: PastRun, after: PastRun, target: str | None) -> int:
 
     found = compare.compare(before, after)
     if target:
-        _write(target, json.dumps({"format": 1, **found._asdict()}, indent=1))
+        _write(target, json.dumps({"format": "ondol-compare/1", **found._asdict()}, indent=1))
     else:
         for line in compare.lines(found):
             output.say(line)

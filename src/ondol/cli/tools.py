@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     rows = registry.choose(parsed.names) if parsed.names else registry.everything()
     found = [_describe(row) for row in rows]
     if parsed.json:
-        output.say_json(found)
+        output.say_json("tools", {"tools": found})
         return exitcodes.OK
     home = os.path.expanduser("~")
     cells = [

@@ -70,7 +70,7 @@ class GuardReport:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "format": 1,
+            "format": "ondol-guard/1",
             "command": self.request.argv,
             "status": self.status,
             "cache": self.cache,

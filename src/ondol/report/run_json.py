@@ -13,7 +13,7 @@ from ondol.fleet.record import ItemRecord, RunRecord
 
 def render(record: RunRecord) -> str:
     document = {
-        "format": 1,
+        "format": "ondol-report/1",
         "complete": record.complete,
         "status": record.status,
         "counts": record.counts(),

@@ -71,7 +71,9 @@ def _scope(settings: Settings) -> str:
 def _print_json(result: adopt.Adopted) -> None:
     outcome = result.outcome._asdict()
     outcome.pop("refused")
-    output.say_json({"found": result.found, **outcome, "problems": [p._asdict() for p in result.problems]})
+    output.say_json(
+        "store-adopt", {"found": result.found, **outcome, "problems": [p._asdict() for p in result.problems]}
+    )
 
 
 def _print(result: adopt.Adopted, where: str, *, dry_run: bool) -> None:

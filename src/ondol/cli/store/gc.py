@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
         removed = [
             {"entry": "/".join(r.stored.address), "size": r.stored.weight, "reason": r.reason} for r in result.removed
         ]
-        output.say_json({**result._asdict(), "removed": removed, "dry_run": parsed.dry_run})
+        output.say_json("store-gc", {**result._asdict(), "removed": removed, "dry_run": parsed.dry_run})
         return exitcodes.OK
     verb = "would remove" if parsed.dry_run else "removed"
     freed = result.total_before - result.total_after

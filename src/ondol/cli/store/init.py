@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
             hint=f"ondol store stats --store {path}; to change its writers: ondol store writers --help",
         )
     if parsed.json:
-        output.say_json({"store": path, "writers": writers._asdict()})
+        output.say_json("store-init", {"store": path, "writers": writers._asdict()})
     else:
         output.say(f"store made at {path}; publishing for everybody: {writers}")
     return exitcodes.OK

@@ -28,7 +28,8 @@ def main(arguments: list[str]) -> int:
     ]
     found.sort(key=lambda stored: (-stored.published, stored.address))
     if parsed.json:
-        output.say_json([{**s.address._asdict(), **s._asdict(), "address": "/".join(s.address)} for s in found])
+        entries = [{**s.address._asdict(), **s._asdict(), "address": "/".join(s.address)} for s in found]
+        output.say_json("store-ls", {"entries": entries})
         return exitcodes.OK
     now = time.time()
     rows = [

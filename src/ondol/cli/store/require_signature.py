@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
     found = marker.rewrite(path, change) if scopes else marker.look(path)
     if parsed.json:
-        output.say_json({"store": path, "require_signature": found.signed})
+        output.say_json("store-require-signature", {"store": path, "require_signature": found.signed})
     else:
         output.say(f"signatures are demanded in: {', '.join(found.signed) or 'no scope'}")
     return exitcodes.OK

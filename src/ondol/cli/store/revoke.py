@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         raise StoreError(f"nothing was changed in {store.where}", because=error.strerror or str(error), hint=hint)
     hit = _matching(store, record)
     if parsed.json:
-        output.say_json({**record._asdict(), "entries": hit})
+        output.say_json("store-revoke", {**record._asdict(), "entries": hit})
     else:
         undo = f"ondol store revoke --undo {record.name} --store {store.where}"
         output.say(f"revoked: {record}; {words.entries(hit)} in the store now. Undo: {undo}")
@@ -91,7 +91,7 @@ def _matching(store: DirectoryStore, record: revocations.Revocation) -> int:
 def _list(store: DirectoryStore, as_json: bool) -> int:
     found = revocations.read(store.root_fd(), store.where, {0, os.geteuid(), store.marker.owner})
     if as_json:
-        output.say_json([record._asdict() for record in found])
+        output.say_json("store-revocations", {"revocations": [record._asdict() for record in found]})
     for record in [] if as_json else found:
         output.say(words.printable(f"{record.name}  {time.strftime('%Y-%m-%d', time.gmtime(record.time))}  {record}"))
     return exitcodes.OK

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         )
     facts = [_facts(store, stored) for stored in found]
     if parsed.json:
-        output.say_json(facts)
+        output.say_json("store-show", {"entries": facts})
     else:
         for entry in facts:
             _print(entry)

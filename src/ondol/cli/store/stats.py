@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     if parsed.prometheus:
         _write(parsed.prometheus, prometheus.render(facts))
     if parsed.json:
-        output.say_json(facts)
+        output.say_json("store-stats", facts)
     if not parsed.json and not parsed.prometheus:
         _show(store.where, facts)
     return exitcodes.OK

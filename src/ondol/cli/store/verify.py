@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         findings = [{**f._asdict(), "stored": "/".join([f.stored.place, *f.stored.address])} for f in result.findings]
         over = [{"what": what, "fix": command} for what, command in passed]
         counted = {"good": result.good, "good_bytes": result.good_bytes}
-        output.say_json({**counted, "findings": findings, "passed_over": over})
+        output.say_json("store-verify", {**counted, "findings": findings, "passed_over": over})
         return status
     for finding in result.findings:
         aside = ", set aside" if finding.set_aside else ""

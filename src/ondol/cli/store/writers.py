@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
 
     found = marker.look(path) if parsed.action == "list" else marker.rewrite(path, change)
     if parsed.json:
-        output.say_json({"store": path, "writers": found.writers.words(), "said_by": found.owner})
+        output.say_json("store-writers", {"store": path, "writers": found.writers.words(), "said_by": found.owner})
     elif parsed.action == "list":
         output.say_lines(
             "\n".join(found.writers.words() or ["nobody named: each user reads its own entries and root's"])
