@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(_FOREIGN) or name in ("CI", "XDG_CACHE_HOME"):
+        if name.startswith(_FOREIGN) or name in ("CI", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
             monkeypatch.delenv(name)
 
 

@@ -277,8 +277,15 @@ FAILING = """
 """
 
 
+@pytest.fixture
+def no_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "PY_COLORS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.mark.parametrize(("variable", "value", "coloured"), [("NO_COLOR", "1", False), ("FORCE_COLOR", "1", True)])
-def test_a_wish_about_colours_is_obeyed_on_a_real_terminal(suite, variable: str, value: str, coloured: bool) -> None:
+@pytest.mark.usefixtures("no_wish")
+def test_a_wish_about_colours_is_obeyed_on_a_real_terminal(suite, variable, value, coloured) -> None:
     suite.write(test_l=FAILING)
     os.mkfifo(suite.path / "gate")
     suite.variables[variable] = value
@@ -291,6 +298,7 @@ def test_a_wish_about_colours_is_obeyed_on_a_real_terminal(suite, variable: str,
     assert place(log, "^again: ondol test --rerun ") >= 0
 
 
+@pytest.mark.usefixtures("no_wish")
 def test_a_dumb_terminal_gets_no_view(suite) -> None:
     suite.write(test_l="def test_one(): pass\n")
     command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:1", "--ondol-journal=j.jsonl"]

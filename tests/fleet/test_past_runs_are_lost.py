@@ -81,6 +81,8 @@ def test_several_runs_in_one_file_are_told_apart(tmp_path: Path, history: str) -
     assert [run.counts() for run in runs] == [{"passed": 1}, {"passed": 1, "failed": 1}]
     assert kept.keep(path, history) == ""
     assert len(os.listdir(history)) == 2, "the same run is kept once"
+    whole = [kept_file.journal_of(Path(history, name).read_bytes()) for name in sorted(os.listdir(history))]
+    assert b"".join(whole) == path.read_bytes(), "each has its own lines and no others"
 
 
 def test_what_is_kept_is_a_journal_for_zstd_and_for_report(tmp_path: Path, history: str) -> None:
@@ -133,8 +135,9 @@ def test_what_is_too_old_too_many_or_too_much_goes(tmp_path: Path, history: str,
         kept.keep(write_run(tmp_path / f"{number}.jsonl", *["passed"] * (number + 1)), history)
     assert len(os.listdir(history)) == 3
     runs, _ = kept.runs(history)
-    now = max(os.stat(os.path.join(history, name)).st_mtime for name in os.listdir(history))
-    assert kept.clean(now + kept.LONGEST - 10, history) == []
+    times = [os.stat(os.path.join(history, name)).st_mtime for name in os.listdir(history)]
+    oldest, now = min(times), max(times)
+    assert kept.clean(oldest + kept.LONGEST, history) == []
     monkeypatch.setattr(kept, "LARGEST", os.stat(os.path.join(history, runs[-1].name + kept_file.SUFFIX)).st_size)
     assert len(kept.clean(now, history, dry_run=True)) == 2
     assert len(kept.clean(now, history)) == 2
@@ -202,7 +205,7 @@ def ondol(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_history_command_tells_runs_flaky_slow_and_the_story_of_one(tmp_path: Path, history: str) -> None:
     for number, verdicts in enumerate([("passed", "passed"), ("passed", "failed"), ("passed", "passed", "not-run")]):
-        kept.keep(write_run(tmp_path / f"{number}.jsonl", *verdicts, seconds=float(number)), history)
+        kept.keep(write_run(tmp_path / f"{number}.jsonl", *verdicts, seconds=float(number + 1)), history)
     told = ondol(tmp_path, "history", "--history", history)
     assert told.returncode == 0
     assert told.stdout.splitlines()[-1] == f"3 runs of 3 tests in {history}"
@@ -211,7 +214,7 @@ def test_history_command_tells_runs_flaky_slow_and_the_story_of_one(tmp_path: Pa
     (row,) = flaky["tests"]
     assert (row["test"], row["runs"], row["failures"], row["flaky"]) == ("t.py::test_1", 3, 1, 1)
     slow = json.loads(ondol(tmp_path, "history", "slow", "--most=1", "--history", history, "--json").stdout)
-    assert [row["usual_seconds"] for row in slow["tests"]] == [1.0]
+    assert [row["usual_seconds"] for row in slow["tests"]] == [2.0]
     one = ondol(tmp_path, "history", "test_1", "--history", history)
     assert one.stdout.count("failed\n") == 1
     assert "33% flaky" in one.stdout

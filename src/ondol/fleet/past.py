@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, NamedTuple
 
 from ondol.fleet.record import MEASURED, RunRecord
@@ -127,7 +126,8 @@ class TestPast:
 
     @property
     def usual(self) -> float | None:
-        return median(self.durations[-_NEWEST:]) if self.durations else None
+        middle = sorted(self.durations[-_NEWEST:])
+        return middle[len(middle) // 2] if middle else None
 
     @property
     def runs(self) -> int:

@@ -10,9 +10,6 @@ from ondol.config import Settings
 from ondol.errors import OndolError
 from ondol.fleet import kept
 from ondol.host import bounded, identity
-from ondol.jobs.open_store import open_store
-from ondol.trust import owners
-from ondol.trust.settings import load
 
 #: Seconds for a shared directory to take one file.
 _PATIENCE = 30.0
@@ -20,11 +17,16 @@ _PATIENCE = 30.0
 
 def settings() -> Settings:
     """Without a command line: the variables and the files."""
+    from ondol.trust.settings import load  # most runs need none of the cache wing in this process
+
     return load({}, os.environ, identity.working_directory())
 
 
 def believed(found: Settings) -> kept.Believes:
     """With a store, its writers too; one that cannot be opened vouches for nobody."""
+    from ondol.jobs.open_store import open_store
+    from ondol.trust import owners
+
     if found.store:
         try:
             return open_store(found).trusts
