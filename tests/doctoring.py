@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -65,3 +66,11 @@ def give(path: Path, uid: int, gid: int | None = None) -> None:
 def type_in(command: str) -> None:
     """What a person does with a printed command, with root's rights where it asks for them."""
     subprocess.run(["bash", "-c", command.replace("sudo ", "")], check=True, capture_output=True)
+
+
+def acl_bytes(named: list[tuple[str, int, int]], *, owner: int, group: int, mask: int, other: int) -> bytes:
+    """An access control list as the kernel keeps it: (user or group, number, rwx as 4, 2, 1) of each that is named."""
+    tags, anybody = {"user": 0x02, "group": 0x08}, 0xFFFFFFFF
+    rows = [(tags[kind], granted, number) for kind, number, granted in named]
+    rows += [(0x01, owner, anybody), (0x04, group, anybody), (0x10, mask, anybody), (0x20, other, anybody)]
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in sorted(rows))

@@ -167,10 +167,9 @@ def _facts(row: Row) -> list[str]:
     facts += [f'with `{row.name}.autotune = "on"`: `{name}={value}`' for name, value in row.tuning.items()]
     if not facts:
         facts = ["sets nothing"]
-    if row.yields_to:
+    if row.moved_by:
         facts.append(
-            "your own value wins where the directory is yours alone: "
-            + ", ".join(f"`{name}`" for name in row.yields_to)
+            "your own value wins where the directory is yours alone: " + ", ".join(f"`{name}`" for name in row.moved_by)
         )
     facts += [f"where you have set `{name}`, it becomes `{value}`" for name, value in row.along.items()]
     if row.keeps:

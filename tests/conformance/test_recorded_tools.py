@@ -21,7 +21,7 @@ from ondol.host import accelerator
 from ondol.room import harvest
 from ondol.testing.tool_suite import HOST, ToolSuite, entries, scan
 from ondol.tools import registry, table
-from ondol.tools.api import TUNED, CacheDir, Tool
+from ondol.tools.api import TUNED, CacheDir, Tool, version_of
 
 H200 = accelerator.Accelerators("nvidia-580.159.04", ("NVIDIA H200",))
 
@@ -199,7 +199,7 @@ def test_database_is_new_after_a_mere_look(tmp_path: Path) -> None:
     connection.close()
     (added,) = scan(tool, tmp_path)[0]
     assert looked.key == before.key != added.key
-    assert tool.slot(before.key) == tool.slot(added.key)
+    assert version_of(before.key) == version_of(added.key)
 
 
 @pytest.mark.parametrize("end", ["-journal", "-wal"])

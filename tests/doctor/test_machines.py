@@ -205,7 +205,7 @@ def test_user_who_needs_no_home_is_failed(place: Path, doctor: Doctor) -> None:
     at_home = [row.name for row in table.ROWS if table.default_location(row, env).startswith("/nonexistent")]
     assert finding["severity"] == ("error" if at_home else "warning")
     for row in table.ROWS:
-        env |= dict.fromkeys((*row.sets, *row.yields_to), str(place / row.name))
+        env |= dict.fromkeys((*row.sets, *row.moved_by), str(place / row.name))
     (finding,) = doctor("--only", "home", uid=UID, env=env).json["findings"]
     assert finding["severity"] == "warning"
 

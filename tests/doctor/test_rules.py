@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from doctoring import acl_bytes
 from ondol.doctor import acl, commands, mount_rules, rights, versions
 from ondol.doctor.api import Finding, Place, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
@@ -123,7 +124,7 @@ def test_ranges_of_bad_releases_are_empty_or_overlap() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "group"]), st.integers(0, 2**31), st.integers(0, 7)), max_size=4))
 def test_access_control_list_is_misread(named: list[tuple[str, int, int]]) -> None:
-    parsed = acl.parse(acl.build(named, owner=7, group=5, mask=5, other=0))
+    parsed = acl.parse(acl_bytes(named, owner=7, group=5, mask=5, other=0))
     assert sorted((one.kind, one.number, one.granted) for one in parsed) == sorted(named)
     assert all(one.effective == one.granted & 5 for one in parsed)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, give, look, type_in
+from doctoring import OTHER, UID, Doctor, acl_bytes, give, look, type_in
 from making import key_of, write_triton_entry
 from ondol.doctor import acl
 from people import needs_root
@@ -93,7 +93,7 @@ def test_rights_by_access_control_list_are_overlooked(cache: Path, doctor: Docto
     os.chown(folder, OTHER, OTHER)
     folder.chmod(0o755)
     assert doctor(cache, "--only", "owners", uid=UID).of("owners", "error")
-    os.setxattr(folder, acl.ACCESS, acl.build([("user", UID, 7)], owner=7, group=5, mask=7, other=5))
+    os.setxattr(folder, acl.ACCESS, acl_bytes([("user", UID, 7)], owner=7, group=5, mask=7, other=5))
     assert doctor(cache, "--only", "owners", uid=UID).of("owners", "error") == []
 
 
@@ -199,7 +199,7 @@ def test_directories_that_do_not_hand_the_group_on_are_overlooked(cache: Path, d
 @pytest.mark.root
 def test_mask_that_takes_rights_back_is_overlooked(cache: Path) -> None:
     """A tool that makes directories of mode 0755 below a default list: the list is there, and worth nothing."""
-    default = acl.build([("user", UID, 7)], owner=7, group=7, mask=7, other=5)
+    default = acl_bytes([("user", UID, 7)], owner=7, group=7, mask=7, other=5)
     os.setxattr(cache, acl.DEFAULT, default)
     (cache / "new").mkdir(mode=0o755)
 
@@ -216,7 +216,7 @@ def test_mask_that_takes_rights_back_is_overlooked(cache: Path) -> None:
 @pytest.mark.root
 def test_list_that_works_is_blamed(cache: Path, doctor: Doctor) -> None:
     """With a list, the group's place in the mode holds the mask: that is no cache which a group shares."""
-    default = acl.build([("user", UID, 7)], owner=7, group=5, mask=7, other=5)
+    default = acl_bytes([("user", UID, 7)], owner=7, group=5, mask=7, other=5)
     for item in everything_below(cache):
         if item.is_dir():
             os.setxattr(item, acl.DEFAULT, default)

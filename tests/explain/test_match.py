@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from explain.finding import Match, find
 from ondol.explain import match, noise
-from ondol.explain.match import Match, find, first_cause, judge, scan
+from ondol.explain.match import first_cause, judge, scan
 from ondol.explain.signature import load
 from people import ROOT
 
@@ -213,10 +214,10 @@ def test_a_long_path_that_breaks_the_line_of_a_cause_does_not_hide_the_fault(pre
         "         No such file or directory (os error 2)",
         "something else",
     ]
-    (found,) = match.find("\n".join(prefix + line for line in lines))
+    (found,) = find("\n".join(prefix + line for line in lines))
     assert (found.signature.heals, found.line_number) == ("uv", 2)
     unbroken = [lines[0], "  cause: " + " ".join(line.strip() for line in lines[1:4]).removeprefix("cause: ")]
-    assert match.find("\n".join(unbroken))[0].signature.id == found.signature.id
+    assert find("\n".join(unbroken))[0].signature.id == found.signature.id
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explain import suite
+from explain.finding import find
 from ondol.explain import match
 from ondol.explain.explainer import Explainer, Explanation
 from ondol.explain.pytest_log import PytestLog
@@ -120,7 +121,7 @@ def test_parts_of_a_fault_in_two_tests_make_one() -> None:
     frame = "/opt/venv/lib/python3.11/site-packages/triton/runtime/cache.py:79: in get_group"
     error = "E   json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
     text = f"=== FAILURES ===\n___ test_a ___\n{frame}\nE   AssertionError\n___ test_b ___\n{error}\n=== short test summary info ===\nFAILED x.py::test_a - A\nFAILED x.py::test_b - J"
-    assert match.find(text)
+    assert find(text)
     assert explain(text).faults == ()
     assert explain(text.replace("E   AssertionError", error)).faults[0].tests == ("x.py::test_a",)
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from explain.finding import find
 from ondol.explain import signature
-from ondol.explain.match import find, first_cause, scan
+from ondol.explain.match import first_cause, scan
 from ondol.explain.signature import Signature, SignatureBroken
 from people import ROOT
 

@@ -97,7 +97,7 @@ def test_versions_of_one_thing_all_land_in_the_room() -> None:
         Stored(Address("main", "torch-extensions", "any", key), "lane", 0, 10, published, True)
         for key, published in (("a@1", 1.0), ("a@2", 3.0), ("b@1", 2.0), ("plain", 0.0), ("a@3", 2.0))
     ]
-    choice = select.select(index, lambda _: True, {}, budget=100, slot=version_of)
+    choice = select.select(index, lambda _: True, {}, budget=100, version_of=version_of)
     assert [[s.address.key for s in entry] for entry in choice.wanted] == [["a@2", "a@3", "a@1"], ["b@1"], ["plain"]]
 
 

@@ -52,17 +52,5 @@ def _mask(rows: list[tuple[int, int, int]]) -> int:
     return next((granted for tag, granted, _ in rows if tag == _MASK), 7)
 
 
-def build(named: list[tuple[str, int, int]], *, owner: int, group: int, mask: int, other: int) -> bytes:
-    """The bytes of a list, for whoever has to make one."""
-    tags = {name: tag for tag, name in _NAMES.items()}
-    anybody = 0xFFFFFFFF
-    rows = [(0x01, owner, anybody)]
-    rows += sorted((tags[kind], granted, number) for kind, number, granted in named if kind == "user")
-    rows.append((_GROUP_OWNER, group, anybody))
-    rows += sorted((tags[kind], granted, number) for kind, number, granted in named if kind == "group")
-    rows += [(_MASK, mask, anybody), (0x20, other, anybody)]
-    return _HEAD.pack(_VERSION) + b"".join(_ENTRY.pack(*row) for row in rows)
-
-
 def letters(granted: int) -> str:
     return "".join(letter if granted & bit else "-" for letter, bit in (("r", 4), ("w", 2), ("x", 1)))

@@ -43,7 +43,7 @@ def default_offers(machine: Machine) -> list[Offer]:
     env = machine.env
     offers = [Offer(machine.store, STORE, named=machine.store_is_set)]
     for row in registry.everything():
-        placed = any(env.get(name) for name in row.yields_to)
+        placed = any(env.get(name) for name in row.moved_by)
         offers.append(Offer(table.default_location(row, env), CACHE, row.name, placed=placed))
     offers.append(Offer(env.get("HOME", ""), HOME))
     offers.append(Offer(env.get("TMPDIR") or "/tmp", TEMPORARY))

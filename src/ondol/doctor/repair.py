@@ -50,15 +50,12 @@ def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Done]:
 
 def _refusal(repair: Repair) -> str:
     try:
-        parent = files.open_way(os.path.dirname(repair.path))
-        try:
+        with files.opened(files.open_way(os.path.dirname(repair.path))) as parent:
             name = os.path.basename(repair.path)
             if repair.action == "remove":
                 _remove(repair, name, parent)
             else:
                 _chmod(repair, name, parent)
-        finally:
-            os.close(parent)
     except Refused as refusal:
         return str(refusal)
     except OSError as error:
@@ -88,8 +85,7 @@ def _check_private(repair: Repair, status: os.stat_result, parent: int) -> None:
 
 
 def _chmod(repair: Repair, name: str, parent: int) -> None:
-    fd = os.open(name, _THING, dir_fd=parent)
-    try:
+    with files.opened(os.open(name, _THING, dir_fd=parent)) as fd:
         status = os.fstat(fd)
         _check(repair, status)
         _check_private(repair, status, parent)
@@ -101,8 +97,6 @@ def _chmod(repair: Repair, name: str, parent: int) -> None:
             # The kernel drops setgid without a word for who is not in the group.
             os.chmod(f"/proc/self/fd/{fd}", before)
             raise Refused("the kernel did not take the mode (not a member of the group?)")
-    finally:
-        os.close(fd)
 
 
 def _remove(repair: Repair, name: str, parent: int) -> None:

@@ -38,34 +38,12 @@ class Hit(Record):
     chain: int
 
 
-class Match(Record):
-    """A fault, where it first appeared, and how often it did."""
-
-    signature: Signature
-    line_number: int
-    line: str
-    count: int  # type: ignore[assignment]  # tuple's own method, which nobody calls here
-
-
 class Verdict(Record):
     """`cache`: a healer may be called for `signature.heals`. Else the kind of the first cause, or `unknown`."""
 
     kind: str
     signature: Signature | None
     line: str = ""
-
-
-def find(text: str | Iterable[str], signatures: Sequence[Signature] | None = None) -> list[Match]:
-    """Every fault in a text, or in lines (with or without their newlines); in the order of their first appearance."""
-    found: dict[str, Match] = {}
-    for hit in scan(text, signatures):
-        known = found.get(hit.signature.id)
-        if known is None:
-            found[hit.signature.id] = Match(hit.signature, hit.line_number, hit.line, 1)
-        else:
-            number, line = min((known.line_number, known.line), (hit.line_number, hit.line))
-            found[hit.signature.id] = Match(hit.signature, number, line, known.count + 1)
-    return sorted(found.values(), key=lambda match: match.line_number)
 
 
 def judge(text: str | Iterable[str], signatures: Sequence[Signature] | None = None) -> Verdict:

@@ -76,11 +76,8 @@ class Aside:
     def _move(self, here: int, name: str, relative: str) -> str:
         try:
             self._make_folder()
-            there = files.open_way(os.path.dirname(relative), self._inside, make=True)
-            try:
+            with files.opened(files.open_way(os.path.dirname(relative), self._inside, make=True)) as there:
                 os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-            finally:
-                os.close(there)
             return os.path.join(self.folder, relative)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EXDEV, errno.EROFS):
@@ -115,11 +112,8 @@ class Aside:
         trouble: OSError | None = None
         for parent, name in [] if self.folder else self._bases():
             try:
-                above = files.open_way(parent)
-                try:
+                with files.opened(files.open_way(parent)) as above:
                     self._base = files.open_private(name, above, make=True)
-                finally:
-                    os.close(above)
                 stamp = f"{self._stamp}-{files.random_name()[:8]}"
                 os.mkdir(stamp, 0o700, dir_fd=self._base)
                 self._inside = files.open_dir(stamp, self._base)

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
 
 from ondol import errors
@@ -43,7 +44,7 @@ def call(
     An `OndolError` raised in the child is raised here. So is any other end of it, as `OndolError`: a child that dies
     of a signal is a fault of what it touched, and the caller decides what that is worth.
     """
-    pid, reading = _fork(work, memory)
+    pid, reading = _fork(lambda pipe: _child(work, pipe, memory))
     try:
         return _listen(pid, reading, time.monotonic() + seconds, seconds, progress)
     finally:
@@ -51,8 +52,11 @@ def call(
         _end(pid)
 
 
-def _fork(work: Callable[[Report], Any], memory: int | None) -> tuple[int, int]:
-    """(process, the pipe from which its answer is read). Raises `OndolError` if there can be none."""
+def _fork(child: Callable[[int], None]) -> tuple[int, int]:
+    """(process, the pipe from which its answer is read). Raises `OndolError` if there can be none.
+
+    `child` gets the other end of the pipe.
+    """
     reading, writing = _pipe()
     _flush()
     try:
@@ -62,8 +66,12 @@ def _fork(work: Callable[[Report], Any], memory: int | None) -> tuple[int, int]:
         os.close(writing)
         raise _no_helper(error)
     if pid == 0:
-        os.close(reading)
-        _child(work, writing, memory)
+        try:
+            os.close(reading)
+            child(writing)
+        finally:
+            # _exit: the parent's buffers, finalisers and temporary files are the parent's.
+            os._exit(1)
     os.close(writing)
     return pid, reading
 
@@ -78,7 +86,9 @@ class Helper:
         """`work` gets a function that waits for so many seconds and tells whether to stop; its result is for `stop`."""
         us, (told, self._telling) = os.getpid(), _pipe()
         try:
-            self.pid, self._answer = _fork(lambda _report: _beside(us, told, self._telling, work), memory)
+            self.pid, self._answer = _fork(
+                lambda pipe: _child(lambda _report: _beside(us, told, self._telling, work), pipe, memory)
+            )
         except errors.OndolError:
             os.close(self._telling)
             raise
@@ -129,21 +139,20 @@ def _no_helper(error: OSError) -> errors.OndolError:
 
 
 def _child(work: Callable[[Report], Any], pipe: int, memory: int | None) -> None:
-    status = 1
-    try:
-        if memory is not None:
-            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
-            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        os.setpgid(0, 0)  # so that helpers of the child can be ended with it, and Ctrl-C reaches the parent only
-        _let_go_of_standard_streams()
-        _send(pipe, _outcome(work, pipe))
-        status = 0
-    finally:
-        # _exit: the parent's buffers, finalisers and temporary files are the parent's.
-        os._exit(status)
+    if memory is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.setpgid(0, 0)  # so that helpers of the child can be ended with it, and Ctrl-C reaches the parent only
+    _let_go_of_standard_streams()
+    _answer(work, pipe)
+
+
+def _answer(work: Callable[[Report], Any], pipe: int) -> None:
+    _send(pipe, _outcome(work, pipe))
+    os._exit(0)
 
 
 def _outcome(work: Callable[[Report], Any], pipe: int) -> tuple[str, Any]:
@@ -243,7 +252,7 @@ def in_parallel(
     running: list[tuple[int, int]] = []
     try:
         for _ in range(min(processes, len(pieces)) - 1):
-            running.append(_start(lambda: _take_turns(me, queue, pieces, work, enough, None)))
+            running.append(_fork(partial(_answer, lambda _: _take_turns(me, queue, pieces, work, enough, None))))
         results = _take_turns(me, queue, pieces, work, enough, progress)
         deadline = time.monotonic() + seconds
         for pid, pipe in running:
@@ -288,18 +297,3 @@ def _take_turns(
                     pass  # nobody begins another turn
                 return done
     return done
-
-
-def _start(work: Callable[[], Any]) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        status = 1
-        try:
-            _send(writing, _outcome(lambda _report: work(), writing))
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writing)
-    return pid, reading

@@ -105,8 +105,7 @@ def read_regular(
 
     `judge` may raise what it likes when it sees that descriptor, before anything is read.
     """
-    fd = os.open(name, READ | flags, dir_fd=dir_fd)
-    try:
+    with opened(os.open(name, READ | flags, dir_fd=dir_fd)) as fd:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise NotRegular(errno.EINVAL, "not a regular file", name)
@@ -115,8 +114,6 @@ def read_regular(
         if judge:
             judge(fd, status)
         return _read_all(fd, status.st_size), status
-    finally:
-        os.close(fd)
 
 
 def is_hollow(fd: int, status: os.stat_result) -> bool:
@@ -137,14 +134,11 @@ def is_hollow(fd: int, status: os.stat_result) -> bool:
 
 def pieces_of(name: str, dir_fd: int | None = None, flags: int = 0) -> Iterator[bytes]:
     """A plain file of any size, piece by piece."""
-    fd = os.open(name, READ | flags, dir_fd=dir_fd)
-    try:
+    with opened(os.open(name, READ | flags, dir_fd=dir_fd)) as fd:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise NotRegular(errno.EINVAL, "not a regular file", name)
         while piece := os.read(fd, _CHUNK):
             yield piece
-    finally:
-        os.close(fd)
 
 
 def _read_all(fd: int, size: int) -> bytes:
@@ -190,6 +184,21 @@ def write_whole(name: str, data: bytes, mode: int, dir_fd: int | None = None, *,
         os.rename(temporary, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     finally:
         unlink_quietly(temporary, dir_fd=dir_fd)
+
+
+class opened:  # noqa: N801 - reads as a phrase: `with opened(…) as fd:`
+    """A descriptor that is closed when the block ends, however it ends. Not for what was written: see `write_new`."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        close_quietly(self._fd)
 
 
 def close_quietly(fd: int) -> None:
@@ -409,11 +418,8 @@ def _open_unlocked(name: str, parent: int) -> int:
         fd = open_dir(name, parent)
     except PermissionError:
         # Not readable: a descriptor that only names it can still be asked whose it is, and no link is followed.
-        named = os.open(name, NAMES | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=parent)
-        try:
+        with opened(os.open(name, NAMES | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=parent)) as named:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
-        finally:
-            close_quietly(named)
         fd = open_dir(name, parent)
     try:
         status = os.fstat(fd)

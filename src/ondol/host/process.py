@@ -28,7 +28,8 @@ class Owner(Record):
         return cls(int(lines[0]), lines[1], lines[2], lines[3])
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """A file of the kernel's about a process or the machine; empty if there is none (any more)."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -38,23 +39,23 @@ def _read(path: str) -> str:
 
 def start_time(pid: int) -> str:
     """When the process started, as an opaque word; empty if there is no such process (or no /proc)."""
-    words = _status(pid)
+    words = status(pid)
     return words[19] if len(words) > 19 else ""
 
 
 def parent(pid: int) -> int:
     """0 if there is no such process, or none above it."""
-    return int((_status(pid) or "00")[1])
+    return int((status(pid) or "00")[1])
 
 
-def _status(pid: int) -> list[str]:
+def status(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third one on; empty if there is no such process."""
     # The second field is the program's name in parentheses and may hold anything, spaces and parentheses too.
-    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def boot_id() -> str:
-    return _read("/proc/sys/kernel/random/boot_id").strip()
+    return read("/proc/sys/kernel/random/boot_id").strip()
 
 
 def pid_namespace() -> str:
@@ -78,10 +79,10 @@ def certainly_dead(owner: Owner) -> bool:
         return True
     if owner.namespace != here.namespace:
         return False
-    status = _status(owner.pid)
-    if len(status) > 19:
+    fields = status(owner.pid)
+    if len(fields) > 19:
         # Z, X: killed, and only its parent (a container without an init, a busy runner) has not noticed yet.
-        return status[19] != owner.start or status[0] in ("Z", "X")
+        return fields[19] != owner.start or fields[0] in ("Z", "X")
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:

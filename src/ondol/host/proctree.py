@@ -8,6 +8,8 @@ import signal
 import sys
 from collections.abc import Collection
 
+from ondol.host import process
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 #: ioprio_set, where its number is known; (a process, this one, the idle class).
@@ -15,25 +17,13 @@ _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IDLE = (1, 0, 3 << 13)
 
 
-def _read(name: str) -> str:
-    """Not by pathlib: `ondol run` would wait for its import before every command."""
-    with open(f"/proc/{name}", "rb", buffering=0) as file:
-        return file.readall().decode(errors="replace")
-
-
 def children(pid: int) -> list[int]:
     """Direct children, of every thread; empty when the process is gone."""
-    found: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
-        return found
-    for task in tasks:
-        try:
-            found += map(int, _read(f"{pid}/task/{task}/children").split())
-        except OSError:
-            continue  # that thread ended while we looked
-    return found
+        return []
+    return [int(child) for task in tasks for child in process.read(f"/proc/{pid}/task/{task}/children").split()]
 
 
 def descendants(pid: int, but: Collection[int] = ()) -> list[int]:
@@ -50,12 +40,7 @@ def descendants(pid: int, but: Collection[int] = ()) -> list[int]:
 
 def state(pid: int) -> str:
     """The kernel's one letter: R, S, D, Z …; empty when there is no such process."""
-    try:
-        text = _read(f"{pid}/stat")
-    except OSError:
-        return ""
-    # The name may hold spaces and brackets: the fields start after the last one.
-    return text.rpartition(")")[2].split()[0]
+    return (process.status(pid) or [""])[0]
 
 
 def alive(pid: int) -> bool:
@@ -65,29 +50,20 @@ def alive(pid: int) -> bool:
 
 def catches(pid: int, number: int) -> bool:
     """Whether the process has its own handler for the signal, so that sending it cannot kill."""
-    try:
-        lines = _read(f"{pid}/status").splitlines()
-    except OSError:
-        return False
+    lines = process.read(f"/proc/{pid}/status").splitlines()
     masks = {line.split(":")[0]: line.split()[-1] for line in lines if line.startswith("Sig")}
     return bool(int(masks.get("SigCgt", "0"), 16) >> (number - 1) & 1)
 
 
 def command(pid: int) -> str:
     """Its command line; empty when there is no such process."""
-    try:
-        return _read(f"{pid}/cmdline").replace("\0", " ").strip()
-    except OSError:
-        return ""
+    return process.read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
 
 
 def describe(pid: int) -> str:
     """One line about a process that will not die."""
-    try:
-        waits = _read(f"{pid}/wchan")
-    except OSError:
-        waits = "?"
-    return f"pid {pid}, state {state(pid) or 'gone'}, in {waits or '?'}: {command(pid)[:120]}"
+    waits = process.read(f"/proc/{pid}/wchan") or "?"
+    return f"pid {pid}, state {state(pid) or 'gone'}, in {waits}: {command(pid)[:120]}"
 
 
 def prctl(option: int, value: int) -> bool:

@@ -257,13 +257,14 @@ def _needed(job: Job, store: Backend, row: Row) -> list[Stored]:
 def choose_entries(job: Job, store: Backend, row: Row, index: list[Stored]) -> tuple[_Entries, _Entries, int, int]:
     """(to fill before the command starts, beside it, how many `fill-max` and how many the job's wishes leave out)"""
     from ondol.room import select
+    from ondol.tools.api import version_of
 
     tool = registry.load(row)
     taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
     size = sum(stored.size for stored in taken)
     uses = store.last_uses() if size > job.settings.fill_max else {}
-    accepts, slot = partial(tool.accepts, host=job.host), getattr(tool, "slot", None)
-    choice = select.select(taken, accepts, uses, job.settings.fill_max, slot)
+    accepts, versions = partial(tool.accepts, host=job.host), version_of if tool.versioned else None
+    choice = select.select(taken, accepts, uses, job.settings.fill_max, versions)
     first = choice.wanted
     later: _Entries = []
     if row.sharing in table.ONE_BY_ONE and not job.fills_all:

@@ -14,7 +14,7 @@ from ondol.light import Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address, Entry
-from ondol.tools.api import CacheDir, Tool, settle
+from ondol.tools.api import CacheDir, Tool
 
 #: Entries a piece: small enough to share the work fairly and to show progress, large enough to make it cheap.
 PIECE = 32
@@ -180,7 +180,7 @@ def _fill_one(
 
 def bind(tool: Tool, entry: Entry, cache: CacheDir) -> list[Content]:
     """The entry's files as they must be in this room."""
-    settled = settle(tool, {file.name: file.data for file in entry.files}, _folder(tool, entry, cache.seen_as))
+    settled = tool.settle({file.name: file.data for file in entry.files}, _folder(tool, entry, cache.seen_as))
     return [
         Content(
             file.name,
@@ -236,8 +236,7 @@ def unpack(
 def _write_files(aside: str, ordered: Sequence[Content]) -> int:
     """Write the files below a fresh directory, the witness last; returns the witness' inode."""
     # Relative to a descriptor: for eight files an entry, walking the room's long path is a tenth of the work.
-    here = files.open_dir(aside)
-    try:
+    with files.opened(files.open_dir(aside)) as here:
         for file in ordered:
             _make_parents(aside, file.name)
             fd = os.open(file.name, files.CREATE, file.mode, dir_fd=here)
@@ -248,10 +247,8 @@ def _write_files(aside: str, ordered: Sequence[Content]) -> int:
                     # Access time 0, which matters for the witness: with relatime, any read will move it.
                     os.utime(fd, ns=(0, status.st_mtime_ns if file.mtime is None else file.mtime))
             finally:
-                os.close(fd)
+                os.close(fd)  # not quietly: on NFS a full disk or quota may show only here
         return status.st_ino
-    finally:
-        os.close(here)
 
 
 def _make_parents(above: str, name: str) -> None:

@@ -207,11 +207,8 @@ def _owners(path: str) -> list[process.Owner]:
     try:
         found.append(_owner(OWNER, here))
         # Relative to what was opened: a `members` that is a link leads root to no device of the machine.
-        members = files.open_dir("members", here)
-        try:
+        with files.opened(files.open_dir("members", here)) as members:
             found += [_owner(name, members) for name in os.listdir(members)]
-        finally:
-            os.close(members)
     except FileNotFoundError:
         pass  # a room of one job
     finally:

@@ -37,12 +37,12 @@ def select(
     accepts: Callable[[str], bool],
     uses: Mapping[Address, float],
     budget: int,
-    slot: Callable[[str], str] | None = None,
+    version_of: Callable[[str], str] | None = None,
 ) -> Choice:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
-    `slot`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as if
-    they were copies of one entry.
+    `version_of`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as
+    if they were copies of one entry.
     """
     by_entry: dict[tuple[str, str], list[Stored]] = {}
     accepted: dict[str, bool] = {}  # thousands of entries have a handful of fingerprints, and a verdict may read files
@@ -51,10 +51,10 @@ def select(
         if fingerprint not in accepted:
             accepted[fingerprint] = accepts(fingerprint)
         if accepted[fingerprint]:
-            key = slot(stored.address.key) if slot else stored.address.key
+            key = version_of(stored.address.key) if version_of else stored.address.key
             by_entry.setdefault((fingerprint, key), []).append(stored)
     entries = list(by_entry.values())
-    if slot:
+    if version_of:
         for versions in entries:
             versions.sort(key=lambda stored: stored.published, reverse=True)
     if sum(entry[0].size for entry in entries) <= budget:

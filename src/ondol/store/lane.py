@@ -95,12 +95,8 @@ def _names(lanes: int, path: str, budget: Iterator[int]) -> list[str]:
     if next(budget, None) is None:
         return []
     try:
-        folder = files.open_below(lanes, path)
-        try:
-            with os.scandir(folder) as entries:
-                return [entry.name for _, entry in zip(budget, entries, strict=False)]
-        finally:
-            os.close(folder)
+        with files.opened(files.open_below(lanes, path)) as folder, os.scandir(folder) as entries:
+            return [entry.name for _, entry in zip(budget, entries, strict=False)]
     except OSError as error:
         pass_over(error)
         return []

@@ -198,8 +198,7 @@ def create(path: str, writers: Writers, *, shared: bool, signed: tuple[str, ...]
     Safe to race: the marker is linked into place whole and never replaced, and the lanes directory exists before it.
     """
     _make_directories(path)
-    root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with files.opened(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as root:
         if exists(root):
             return False
         _set_rights(root, shared)
@@ -209,8 +208,6 @@ def create(path: str, writers: Writers, *, shared: bool, signed: tuple[str, ...]
         # used nor made again.
         files.fsync_dir(root)
         return _write_marker(root, Marker(files.random_name(), writers, os.geteuid(), signed), replace=False)
-    finally:
-        os.close(root)
 
 
 def _make_directories(path: str) -> None:
@@ -260,11 +257,8 @@ def _open(path: str) -> int:
 
 def look(path: str) -> Marker:
     """The marker alone, for who administers a store."""
-    root = _open(path)
-    try:
+    with files.opened(_open(path)) as root:
         return read(root, path)
-    finally:
-        files.close_quietly(root)
 
 
 def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:

@@ -104,12 +104,9 @@ def add(root: int, revocation: Revocation) -> str:
 
 def undo(root: int, name: str) -> None:
     """Raises `OSError`."""
-    folder = files.open_dir(FOLDER, root)
-    try:
+    with files.opened(files.open_dir(FOLDER, root)) as folder:
         os.unlink(os.path.basename(name), dir_fd=folder)
         files.fsync_dir(folder)
-    finally:
-        files.close_quietly(folder)
 
 
 def reason(records: Iterable[Revocation], stored: Stored, manifest: Any) -> str:

@@ -62,10 +62,10 @@ class ToolSuite:
 
     def test_a_users_own_value_is_overruled(self) -> None:
         row = self.tool.row
-        for name in row.yields_to:
+        for name in row.moved_by:
             assert not table.plan(row, {name: "/theirs"}, "/room", asked=False).managed
             assert table.plan(row, {name: "/theirs"}, "/room", asked=True).managed
-        for name in set(row.sets) - set(row.yields_to):
+        for name in set(row.sets) - set(row.moved_by):
             assert name not in table.plan(row, {name: "theirs"}, "/room", asked=True).env
 
     def test_whole_cache_is_found_and_nothing_refused(self, tmp_path: Path) -> None:

@@ -124,11 +124,8 @@ class CacheDir:
         return status.st_nlink == 2 and status.st_mtime < self._since
 
     def _open(self, folder: str) -> int:
-        top = os.open(self._below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with files.opened(os.open(self._below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as top:
             return files.open_below(top, "/".join(part for part in (self._rest, folder) if part))
-        finally:
-            os.close(top)
 
     def is_empty(self) -> bool:
         """Also if it is gone, or is no directory any more."""
@@ -143,26 +140,18 @@ class CacheDir:
             os.close(here)
 
     def folders(self, folder: str = "") -> list[str]:
-        here = self._open(folder)
-        try:
-            with os.scandir(here) as entries:
-                there = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-                return sorted(entry.name for entry in there if not self._is_old(entry))
-        finally:
-            os.close(here)
+        with files.opened(self._open(folder)) as here, os.scandir(here) as entries:
+            there = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
+            return sorted(entry.name for entry in there if not self._is_old(entry))
 
     def listing(self, folder: str) -> dict[str, os.stat_result]:
         """The plain files in a folder. Raises `OSError` if it cannot be read."""
         found: dict[str, os.stat_result] = {}
-        here = self._open(folder)
-        try:
-            with os.scandir(here) as entries:
-                for entry in entries:
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        found[entry.name] = status
-        finally:
-            os.close(here)
+        with files.opened(self._open(folder)) as here, os.scandir(here) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found[entry.name] = status
         return found
 
     def tree(self, folder: str = "") -> Iterator[tuple[str, dict[str, os.stat_result] | OSError]]:
@@ -185,11 +174,8 @@ class CacheDir:
 
     def status(self, folder: str, name: str) -> os.stat_result:
         above, last = _split(folder, name)
-        here = self._open(above)
-        try:
+        with files.opened(self._open(above)) as here:
             return os.stat(last, dir_fd=here, follow_symlinks=False)
-        finally:
-            os.close(here)
 
     def read(self, folder: str, name: str) -> bytes:
         return self.read_with_status(folder, name)[0]
@@ -204,26 +190,20 @@ class CacheDir:
     def read_with_status(self, folder: str, name: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
         """The file, and whose it is: of the very descriptor that it was read from."""
         above, last = _split(folder, name)
-        here = self._open(above)
-        try:
+        with files.opened(self._open(above)) as here:
             return files.read_regular(last, limit, dir_fd=here, flags=self._flags)
-        finally:
-            os.close(here)
 
     def search(self, folder: str, name: str, pattern: re.Pattern[bytes]) -> bytes:
         """What the first group of a pattern, for at most 1 KiB, matches in a large file; empty if nothing does."""
         last = b""
         above, file = _split(folder, name)
-        here = self._open(above)
-        try:
+        with files.opened(self._open(above)) as here:
             # Not mapped: a process of the job that still cuts the file must not be the end of us.
             for piece in files.pieces_of(file, here, self._flags):
                 found = pattern.search(last + piece)
                 if found:
                     return found.group(1)
                 last = piece[-1024:]
-        finally:
-            os.close(here)
         return b""
 
 
@@ -233,11 +213,21 @@ def _split(folder: str, name: str) -> tuple[str, str]:
     return "/".join(part for part in (folder, above) if part), last
 
 
+def refused(place: str, error: EntryRefused | OSError) -> Refused:
+    """Something that turned out, when it was looked at, to be none of ours, or not to be read."""
+    if isinstance(error, EntryRefused):
+        return Refused(error.because or "torn", place, error.what)
+    return Refused("unreadable", place, error.strerror or str(error))
+
+
 class Tool(Protocol):
-    """A program whose cache we understand."""
+    """A program whose cache we understand. What most have in common is written out; subclasses state the rest."""
 
     #: What the table says about it.
     row: Row
+    #: Some of its entries cannot lie in one cache together: versions of one build, states of one file. Their keys end
+    #: in `@` and a digest (see `version_of`); those that differ in nothing else take turns, the newest first.
+    versioned: bool = False
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
         """Split a cache directory into entries and what must be left behind. Temporary files are neither."""
@@ -245,14 +235,8 @@ class Tool(Protocol):
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         """A file's path-free form. Raises `EntryRefused` if it is torn, or bound to a place outside the cache."""
 
-    def made_by(self, contents: Mapping[str, bytes]) -> str:
-        """The version of the tool that made an entry, from its own files; empty if they do not say."""
-
     def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
         """The file as it must read in the absolute directory `folder`; `EntryRefused` if it names anything else."""
-
-    def folder(self, key: str) -> str:
-        """The directory of an entry, relative to the cache directory."""
 
     def witness(self, names: tuple[str, ...]) -> str:
         """The file that the tool surely reads when it uses the entry."""
@@ -260,37 +244,26 @@ class Tool(Protocol):
     def accepts(self, fingerprint: str, host: Host) -> bool:
         """Whether entries of this fingerprint can work here."""
 
+    def made_by(self, contents: Mapping[str, bytes]) -> str:
+        """The version of the tool that made an entry, from its own files; empty if they do not say."""
+        del contents
+        return ""
 
-class VersionedTool(Tool, Protocol):
-    """A tool of whose entries some cannot lie in one cache together: versions of one build, states of one file.
-
-    Their keys end in `@` and a digest of what an entry was made from or holds; see `version_of`.
-    """
-
-    def slot(self, key: str) -> str:
-        """What entries compete for: those with one slot take turns, the newest first, until one fits."""
-
-
-class SettlingTool(VersionedTool, Protocol):
-    """A tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times."""
+    def folder(self, key: str) -> str:
+        """The directory of an entry, relative to the cache directory."""
+        del key
+        return ""
 
     def settle(self, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
-        """All files of an entry at once, instead of one `attach` for each, in the absolute directory `folder`.
+        """All files of an entry at once, as they must be in the absolute directory `folder`.
 
+        For a tool whose entries are right only beside other files (sources, headers, a compiler), or at certain times.
         Raises `EntryUnfit` if what the entry was made from is not the same here, `EntryRefused` as `attach` does.
         """
-
-
-def settle(tool: Tool, contents: Mapping[str, bytes | memoryview], folder: str) -> Settled:
-    """An entry's files as they must be in `folder`, for any tool."""
-    whole = getattr(tool, "settle", None)
-    if whole is not None:
-        settled: Settled = whole(contents, folder)
-        return settled
-    names = tuple(contents)
-    return Settled({name: tool.attach(name, data, names, folder) for name, data in contents.items()})
+        names = tuple(contents)
+        return Settled({name: self.attach(name, data, names, folder) for name, data in contents.items()})
 
 
 def version_of(key: str) -> str:
-    """The key without the digest behind its `@`: a slot."""
+    """The key without the digest behind its `@`: what versions of one thing have in common."""
     return key.rpartition("@")[0] or key

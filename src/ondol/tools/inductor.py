@@ -42,7 +42,7 @@ from ondol.errors import EntryRefused
 from ondol.host import files, identity
 from ondol.host.identity import Host
 from ondol.tools import pickled, shapes
-from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, TUNED, CacheDir, Found, Refused, tuned_here
+from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, TUNED, CacheDir, Found, Refused, Tool, refused, tuned_here
 from ondol.tools.table import BY_NAME
 
 _GRAPHS = ("fxgraph", "aotautograd")
@@ -75,7 +75,7 @@ _CACHE = b"<the cache>".ljust(512, b"~")
 _LONGEST_COMPILE = 3600.0
 
 
-class Inductor:
+class Inductor(Tool):
     row = BY_NAME["inductor"]
 
     # -- from a cache directory to entries -------------------------------------------------------------------------
@@ -117,10 +117,6 @@ class Inductor:
         if len(path) < len(_CACHE):
             return bytes(data).replace(_CACHE, path.ljust(len(_CACHE), b"/"))
         return _replace(name, bytes(data), re.compile(re.escape(_CACHE)), path + b"/")
-
-    def folder(self, key: str) -> str:
-        del key
-        return ""
 
     def witness(self, names: tuple[str, ...]) -> str:
         return names[-1]  # the compiled one of a pair: torch looks whether its source is there, and reads only this
@@ -211,7 +207,7 @@ def _scan_graphs(cache: CacheDir, origin: _Origin, above: str) -> Iterator[Found
     seen: set[str] = set()  # two workers of a job that compile the same graph at once leave two files
     for folder, listing in cache.tree(above):
         if isinstance(listing, OSError):
-            yield Refused("unreadable", folder, listing.strerror or str(listing))
+            yield refused(folder, listing)
             continue
         for name in sorted(listing):
             path = f"{folder}/{name}"
@@ -228,7 +224,7 @@ def _graph(cache: CacheDir, origin: _Origin, path: str) -> Found | Refused:
     try:
         data = cache.read("", path)
     except OSError as error:
-        return Refused("unreadable", path, error.strerror or str(error))
+        return refused(path, error)
     if not _is_whole(path, data):
         return Refused("torn", path, "cut off" if data else "empty")
     if _ABSOLUTE_INCLUDE in data:
@@ -274,7 +270,7 @@ def _scan_code(cache: CacheDir, origin: _Origin, folder: str) -> Iterator[Found 
     try:
         listing = cache.listing(folder)
     except OSError as error:
-        yield Refused("unreadable", folder, error.strerror or str(error))
+        yield refused(folder, error)
         return
     for name in listing:
         names = tuple(f"{folder}/{part}" for part in _unit(name, listing))
@@ -291,7 +287,7 @@ def _code(
     try:
         mark = origin.of_code(names[-1])
     except OSError as error:
-        return Refused("unreadable", names[-1], error.strerror or str(error))
+        return refused(names[-1], error)
     if not mark:
         return _of_unknown_origin(cache, names[-1])
     return Found(f"{folder}--{last}", mark, "", names, _title(last), 0.0)

@@ -34,9 +34,8 @@ from ondol.host import fixed_place
 from ondol.host.identity import Host
 from ondol.light import Record
 from ondol.tools import build_inputs, ninja
-from ondol.tools.api import CacheDir, Found, Refused, Settled, version_of
+from ondol.tools.api import CacheDir, Found, Refused, Settled, Tool, refused
 from ondol.tools.shapes import host_code, whole_elf
-from ondol.tools.table import Row
 
 Listing = dict[str, os.stat_result]
 Data = bytes | memoryview
@@ -69,10 +68,10 @@ class Build(Record):
     digest: str
 
 
-class NinjaBuilt:
+class NinjaBuilt(Tool):
     """A tool that builds with ninja. Subclasses state what is where."""
 
-    row: Row
+    versioned = True
     #: Build directories, relative to the cache directory, as an expression; its group `title` names one to people.
     folders: str
     #: Sources that the tool writes elsewhere in the cache, if it does.
@@ -105,7 +104,7 @@ class NinjaBuilt:
             if built and folder.startswith(built + "/"):
                 continue
             if isinstance(listing, OSError):
-                yield Refused("unreadable", folder or ".", listing.strerror or str(listing))
+                yield refused(folder or ".", listing)
                 continue
             match = re.fullmatch(self.folders, folder)
             if match:
@@ -123,10 +122,8 @@ class NinjaBuilt:
         try:
             self.check(title, listing)
             build = self._read(cache, folder)
-        except EntryRefused as refusal:
-            return Refused(refusal.because or "torn", folder, refusal.what)
-        except OSError as error:
-            return Refused("unreadable", folder, str(error.strerror or error))
+        except (EntryRefused, OSError) as error:
+            return refused(folder, error)
         seconds = max(made.end for made in build.log.made.values()) / 1000
         return Found(_key(folder, build.digest), host_code(host), "", build.names, title, seconds)
 
@@ -168,10 +165,6 @@ class NinjaBuilt:
             raise EntryRefused(f"{name} is cut off", because="torn")
         return data
 
-    def made_by(self, contents: Mapping[str, bytes]) -> str:
-        del contents
-        return ""
-
     def attach(self, name: str, data: Data, names: tuple[str, ...], folder: str) -> Data:
         del names, folder
         inside = re.match(f"(?:{self.folders})/", name) or re.fullmatch(self.sources, name)
@@ -201,13 +194,6 @@ class NinjaBuilt:
             raise EntryRefused(f"{sorted(outputs - set(names))[0]!r:.80} is missing from the entry", because="torn")
         times = {name: max(newest, LONG_AGO) if name in outputs else LONG_AGO for name in names}
         return Settled(given, times)
-
-    def folder(self, key: str) -> str:
-        del key
-        return ""
-
-    def slot(self, key: str) -> str:
-        return version_of(key)
 
     def witness(self, names: tuple[str, ...]) -> str:
         return next((name for name in names if name.endswith(".so")), names[-1])

@@ -84,10 +84,11 @@ def _load_foreign(name: str, point: Any) -> Tool:
         raise UsageError(
             f"the tool {name!r} of {point.value} cannot be loaded", because=f"{type(error).__name__}: {error}"
         )
-    if not isinstance(row, Row) or row.name != name:
+    is_tool = hasattr(tool, "versioned") and hasattr(tool, "settle")
+    if not is_tool or not isinstance(row, Row) or row.name != name:
         raise UsageError(
             f"the tool {name!r} of {point.value} cannot be used",
-            because="its `row` is not a Row of that name",
+            because="its `row` is not a Row of that name" if is_tool else "it is no ondol.tools.api.Tool",
             hint="docs/how-to/add-a-tool.md shows one",
         )
     return tool

@@ -7,14 +7,24 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ondol import words
 from ondol.errors import EntryRefused
 from ondol.host import identity
 from ondol.host.identity import Host
 from ondol.light import Any, Record
-from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, CacheDir, Found, Refused, driver_here, tuned_here
+from ondol.tools.api import (
+    ANYWHERE,
+    MAX_METADATA_BYTES,
+    CacheDir,
+    Found,
+    Refused,
+    Tool,
+    driver_here,
+    refused,
+    tuned_here,
+)
 from ondol.tools.table import Row
 
 Listing = dict[str, os.stat_result]
@@ -42,7 +52,7 @@ class Shape(Record):
     partners: tuple[str, ...] = ()
 
 
-class Shaped:
+class Shaped(Tool):
     """A tool that consists of shapes. Subclasses state `row`, `shapes` and `ignored`, and may sharpen the rest."""
 
     row: Row
@@ -75,10 +85,6 @@ class Shaped:
     def accepts(self, fingerprint: str, host: Host) -> bool:
         return bool(fingerprint) and any(fingerprint == self.fingerprint(shape, (), host) for shape in self.shapes)
 
-    def made_by(self, contents: Mapping[str, bytes]) -> str:
-        del contents
-        return ""
-
     # -- the contract ----------------------------------------------------------------------------------------------
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
@@ -90,7 +96,7 @@ class Shaped:
                 claimed = (folder,)
                 continue
             if isinstance(listing, OSError):
-                yield Refused("unreadable", folder or ".", listing.strerror or str(listing))
+                yield refused(folder or ".", listing)
                 continue
             shape, match = self._matching(folder, is_folder=True)
             if shape and match:
@@ -135,7 +141,7 @@ class Shaped:
         names: list[str] = []
         for place, listing in cache.tree(folder):
             if isinstance(listing, OSError):
-                return Refused("unreadable", place, listing.strerror or str(listing))
+                return refused(place, listing)
             names += [f"{place}/{name}" for name in listing if not self._is_ignored(f"{place}/{name}")]
         for need in shape.needs:
             if not any(re.fullmatch(need, name[len(folder) + 1 :]) for name in names):
@@ -144,10 +150,8 @@ class Shaped:
             return Refused("incomplete", folder, "empty")
         try:
             names = self.members(cache, folder, names)
-        except EntryRefused as refusal:
-            return Refused(refusal.because or "torn", folder, refusal.what)
-        except OSError as error:
-            return Refused("unreadable", folder, error.strerror or str(error))
+        except (EntryRefused, OSError) as error:
+            return refused(folder, error)
         return self._found(folder, shape, tuple(sorted(names)), host, title)
 
     def _found(self, path: str, shape: Shape, names: tuple[str, ...], host: Host, title: str) -> Found | Refused:
@@ -168,10 +172,6 @@ class Shaped:
         if not any(self._belongs(name, other) for other in names):
             raise EntryRefused(f"{name!r:.80} is not a file that {self.row.name} keeps", because="outside")
         return data
-
-    def folder(self, key: str) -> str:
-        del key
-        return ""
 
     def witness(self, names: tuple[str, ...]) -> str:
         for shape in self.shapes:

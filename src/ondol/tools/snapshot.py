@@ -12,7 +12,7 @@ import re
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
-from ondol.tools.api import CacheDir, Found, Refused, version_of
+from ondol.tools.api import CacheDir, Found, Refused, refused
 from ondol.tools.shapes import Listing, Shape, Shaped
 
 #: A key has at most 200 letters, and two places must never become one.
@@ -22,13 +22,12 @@ _LONGEST = 150
 class Snapshots(Shaped):
     """Subclasses state shapes of single files, and may say what in a file counts."""
 
+    versioned = True
+
     def essence(self, cache: CacheDir, path: str, data: bytes) -> bytes:
         """What tells one state from another, without what changes by mere use. Raises `EntryRefused` if it is torn."""
         del cache, path
         return data
-
-    def slot(self, key: str) -> str:
-        return version_of(key)
 
     def _file_unit(
         self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
@@ -40,9 +39,7 @@ class Snapshots(Shaped):
             data = cache.read("", path)
             self.check(path, data)
             essence = self.essence(cache, path, data)
-        except EntryRefused as refusal:
-            return Refused(refusal.because or "torn", path, refusal.what)
-        except OSError as error:
-            return Refused("unreadable", path, error.strerror or str(error))
+        except (EntryRefused, OSError) as error:
+            return refused(path, error)
         place = unit.key if len(unit.key) <= _LONGEST else hashlib.sha256(unit.key.encode()).hexdigest()
         return unit._replace(key=f"{place}@{hashlib.sha256(essence).hexdigest()[:32]}")

@@ -44,8 +44,8 @@ class Row(Record):
     #: Where the cache is without Ondol: the first of these whose variables all have a value. Beside variables:
     #: `{HOME}`, `{CACHE_HOME}`, `{TMP}` and `{USER}`, which always have one.
     places: tuple[str, ...]
-    #: Variables by which a user moves the cache: their values win, unless the user asked for the tool by name, or
-    #: others write in that place too. The first that is set is the one that the tool obeys.
+    #: Variables by which a user moves the cache, if not those of `sets`: their values win, unless the user asked for
+    #: the tool by name, or others write in that place too. The first that is set is the one that the tool obeys.
     yields_to: tuple[str, ...] = ()
     #: Variables that move along with the cache where the user has set them, as `sets`.
     along: Mapping[str, str] = {}
@@ -82,8 +82,12 @@ class Row(Record):
         return "ondol.tools." + self.name.replace("-", "_")
 
     @property
+    def moved_by(self) -> tuple[str, ...]:
+        return self.yields_to or tuple(self.sets)
+
+    @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.sets, *self.yields_to, *self.along, *self.keeps)))
+        return tuple(dict.fromkeys((*self.sets, *self.moved_by, *self.along, *self.keeps)))
 
 
 class Wish(Record):
@@ -135,7 +139,6 @@ ROWS: tuple[Row, ...] = (
         "0.1.15",
         {"TILELANG_CACHE_DIR": "{cache}"},
         ("{TILELANG_CACHE_DIR}", "{HOME}/.tilelang/cache"),
-        yields_to=("TILELANG_CACHE_DIR",),
         along={"TILELANG_TMP_DIR": "{cache}/tmp"},  # TileLang before 0.1.14 renames from there into its cache
         keeps=("TILELANG_DISABLE_CACHE", "TILELANG_AUTO_TUNING_DISABLE_CACHE"),
         fingerprint="kernels: architecture, C library; autotuning results: driver and device models too",
@@ -149,7 +152,6 @@ ROWS: tuple[Row, ...] = (
         "2.11 to 2.13",
         {"TORCHINDUCTOR_CACHE_DIR": "{cache}"},
         ("{TORCHINDUCTOR_CACHE_DIR}", "{TMP}/torchinductor_{USER}"),
-        yields_to=("TORCHINDUCTOR_CACHE_DIR",),
         keeps=(
             "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
             "TORCHINDUCTOR_FX_GRAPH_CACHE",
@@ -188,7 +190,6 @@ ROWS: tuple[Row, ...] = (
         "14.2",
         {"CUPY_CACHE_DIR": "{cache}"},
         ("{CUPY_CACHE_DIR}", "{HOME}/.cupy/kernel_cache"),
-        yields_to=("CUPY_CACHE_DIR",),
         keeps=("CUPY_CACHE_IN_MEMORY",),
         note="CuPy writes files that only their owner can read; a plain shared cache is a PermissionError for "
         "everybody else.",
@@ -200,7 +201,6 @@ ROWS: tuple[Row, ...] = (
         "4.8",
         {"CUTE_DSL_CACHE_DIR": "{cache}"},
         ("{CUTE_DSL_CACHE_DIR}", "{TMP}/{USER}/cutlass_python_cache"),
-        yields_to=("CUTE_DSL_CACHE_DIR",),
         keeps=("CUTE_DSL_DISABLE_FILE_CACHING", "CUTE_DSL_NO_CACHE"),
         fingerprint="architecture, C library",
     ),
@@ -224,7 +224,6 @@ ROWS: tuple[Row, ...] = (
         "2.x (54e22612)",
         {"DG_JIT_CACHE_DIR": "{cache}"},
         ("{DG_JIT_CACHE_DIR}", "{HOME}/.deep_gemm"),
-        yields_to=("DG_JIT_CACHE_DIR",),
         note="The path at which DeepGEMM is installed is in its key: jobs hit that have it at the same place.",
     ),
     Row(
@@ -234,7 +233,6 @@ ROWS: tuple[Row, ...] = (
         "1.19",
         {"WARP_CACHE_PATH": "{cache}"},
         ("{WARP_CACHE_PATH}", "{CACHE_HOME}/warp"),
-        yields_to=("WARP_CACHE_PATH",),
         fingerprint="code for the CPU: processor and its features, C library; for GPUs: nothing",
     ),
     Row(
@@ -244,7 +242,6 @@ ROWS: tuple[Row, ...] = (
         "0.5.23",
         {"SGLANG_JIT_CACHE_DIR": "{cache}"},
         ("{SGLANG_JIT_CACHE_DIR}", "{HOME}/.cache/sglang/jit"),
-        yields_to=("SGLANG_JIT_CACHE_DIR",),
         keeps=("SGLANG_JIT_FORCE_RECOMPILE",),
         fingerprint="architecture, C library",
         note="The library and its list of dependencies travel; objects and build files, which name absolute paths, "
@@ -257,7 +254,6 @@ ROWS: tuple[Row, ...] = (
         "driver 580",
         {"CUDA_CACHE_PATH": "{cache}"},
         ("{CUDA_CACHE_PATH}", "{HOME}/.nv/ComputeCache"),
-        yields_to=("CUDA_CACHE_PATH",),
         keeps=("CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_FORCE_PTX_JIT"),
         fingerprint="driver and device models",
         note="The driver makes its directories 0700, so that no other user ever hits in a plain shared one. Its index "
@@ -280,7 +276,6 @@ ROWS: tuple[Row, ...] = (
         "0.68",
         {"NUMBA_CACHE_DIR": "{cache}"},
         ("{NUMBA_CACHE_DIR}",),
-        yields_to=("NUMBA_CACHE_DIR",),
         keeps=("NUMBA_CACHE_LOCATOR_CLASSES",),
         fingerprint="architecture, C library",
         note="Its key holds the absolute directory of the source, so that other checkouts miss.",
@@ -294,7 +289,6 @@ ROWS: tuple[Row, ...] = (
         "1.7",
         {"CUDA_TILE_CACHE_DIR": "{cache}"},
         ("{CUDA_TILE_CACHE_DIR}", "{CACHE_HOME}/cutile-python"),
-        yields_to=("CUDA_TILE_CACHE_DIR",),
         keeps=("CUDA_TILE_CACHE_SIZE",),
         note="Two databases are not merged: the newest one is filled.",
     ),
@@ -305,7 +299,6 @@ ROWS: tuple[Row, ...] = (
         "3.3",
         {"MIOPEN_USER_DB_PATH": "{cache}"},
         ("{MIOPEN_USER_DB_PATH}", "{HOME}/.config/miopen"),
-        yields_to=("MIOPEN_USER_DB_PATH",),
         keeps=("MIOPEN_DISABLE_CACHE", "MIOPEN_CUSTOM_CACHE_DIR"),
         fingerprint="driver and device models",
         note="The newest of each file is filled, never for a performance job: they are measured. MIOpen's compiled "
@@ -318,7 +311,6 @@ ROWS: tuple[Row, ...] = (
         "PyTorch 2.13",
         {"TORCH_EXTENSIONS_DIR": "{cache}"},
         ("{TORCH_EXTENSIONS_DIR}", "{CACHE_HOME}/torch_extensions"),
-        yields_to=("TORCH_EXTENSIONS_DIR",),
         apart=("torch",),
         fingerprint="processor and its features, C library; by content: sources, headers, compilers, PyTorch's version",
         note="Each Python and PyTorch version has a directory of its own, which PyTorch gives up when the variable is "
@@ -332,7 +324,6 @@ ROWS: tuple[Row, ...] = (
         "0.1.12",
         {"TVM_FFI_CACHE_DIR": "{cache}"},
         ("{TVM_FFI_CACHE_DIR}", "{HOME}/.cache/tvm-ffi"),
-        yields_to=("TVM_FFI_CACHE_DIR",),
         apart=("tvm_ffi",),
         fingerprint="processor and its features, C library; by content: sources, headers, compilers",
     ),
@@ -343,7 +334,6 @@ ROWS: tuple[Row, ...] = (
         "0.6.18 and 0.7.2",
         {"FLASHINFER_WORKSPACE_BASE": "{cache}"},
         ("{FLASHINFER_WORKSPACE_BASE}/.cache/flashinfer", "{HOME}/.cache/flashinfer"),
-        yields_to=("FLASHINFER_WORKSPACE_BASE",),
         keeps=("FLASHINFER_CUBIN_DIR",),
         fingerprint="processor and its features, C library; by content: sources, headers, compilers",
         note="Kernels of its CuTe DSL modules, autotuning results and modules that read downloaded headers through a "
@@ -356,7 +346,6 @@ ROWS: tuple[Row, ...] = (
         "August 2026, layout only",
         {"VLLM_CACHE_ROOT": "{cache}"},
         ("{VLLM_CACHE_ROOT}", "{CACHE_HOME}/vllm"),
-        yields_to=("VLLM_CACHE_ROOT",),
         keeps=("VLLM_DISABLE_COMPILE_CACHE",),
         fingerprint="processor and its features, C library",
         note="DeepGEMM kernels, autotuning results and memory plans, which vLLM keeps there too, stay in the room.",
@@ -428,7 +417,7 @@ def plan(
     """
     if not row.sets or (row.setting and not wish.setting):
         return _without_variables(row, cache_dir, asked=asked)
-    theirs = [name for name in row.yields_to if env.get(name)]
+    theirs = [name for name in row.moved_by if env.get(name)]
     remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
     if theirs and not asked:
         place = env[theirs[0]]
@@ -440,7 +429,7 @@ def plan(
         remarks = [f"{was} replaced for this command: {why} (to keep it: --tools auto,-{row.name})"]
     remarks += [f"{name}={env[name]} is kept" for name in row.keeps if env.get(name)]
     values = {
-        **{name: value for name, value in _values(row, wish).items() if name in row.yields_to or not env.get(name)},
+        **{name: value for name, value in _values(row, wish).items() if name in row.moved_by or not env.get(name)},
         **{name: value for name, value in row.along.items() if env.get(name)},
     }
     ours = {name: _filled_in(value, cache_dir, wish.setting) for name, value in values.items()}

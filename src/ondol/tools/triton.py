@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
 from ondol.light import Any
-from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, tuned_here
+from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, Tool, refused, tuned_here
 from ondol.tools.shapes import library, parsed, whole_elf
 from ondol.tools.table import BY_NAME
 
@@ -34,7 +34,7 @@ _ELF = (".so", ".cubin", ".hsaco")
 _LONGEST_COMPILE = 3600.0
 
 
-class Triton:
+class Triton(Tool):
     row = BY_NAME["triton"]
 
     # -- from a cache directory to entries -------------------------------------------------------------------------
@@ -48,7 +48,7 @@ class Triton:
             try:
                 listing = {name: status for name, status in cache.listing(key).items() if _travels(name)}
             except OSError as error:
-                yield Refused("unreadable", key, error.strerror or str(error))
+                yield refused(key, error)
                 continue
             yield from self._scan_key(cache, host, key, listing)
 
@@ -82,10 +82,8 @@ class Triton:
                 for child, path in children.items():
                     _check_child(cache, key, child, path, listing)
                 names |= set(children)
-            except EntryRefused as refusal:
-                return Refused(refusal.because or "torn", f"{key}/{group}", refusal.what)
-            except OSError as error:
-                return Refused("unreadable", f"{key}/{group}", error.strerror or str(error))
+            except (EntryRefused, OSError) as error:
+                return refused(f"{key}/{group}", error)
         times = [listing[name].st_mtime for name in names]
         finished = max(listing[group].st_mtime for group in groups)
         if cache.ours and max(times) > finished:

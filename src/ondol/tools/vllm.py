@@ -24,7 +24,7 @@ from ondol.errors import EntryRefused
 from ondol.host import fixed_place
 from ondol.host.identity import Host
 from ondol.light import Any
-from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused, version_of
+from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused, Tool, refused, version_of
 from ondol.tools.shapes import host_code
 from ondol.tools.table import BY_NAME
 
@@ -37,8 +37,9 @@ _PASSING = re.compile(r"(?:.*/)?(?:\.[^/]*\.tmp|[^/]+\.tmp|[^/]+\.lock|tmp\.[^/]
 _PICKLE_END = b"."
 
 
-class Vllm:
+class Vllm(Tool):
     row = BY_NAME["vllm"]
+    versioned = True
 
     # -- from a cache directory to entries -------------------------------------------------------------------------
 
@@ -48,7 +49,7 @@ class Vllm:
             if unit and folder.startswith(unit + "/"):
                 continue
             if isinstance(listing, OSError):
-                yield Refused("unreadable", folder or ".", listing.strerror or str(listing))
+                yield refused(folder or ".", listing)
             elif re.fullmatch(f"{_COMPILED}|{_AHEAD}", folder):
                 unit = folder
                 yield from self._unit(cache, host, folder)
@@ -59,17 +60,14 @@ class Vllm:
         names: list[str] = []
         for place, listing in cache.tree(folder):
             if isinstance(listing, OSError):
-                yield Refused("unreadable", place, listing.strerror or str(listing))
+                yield refused(place, listing)
                 return
             names += [f"{place}/{name}"[len(folder) + 1 :] for name in listing]
         names = [name for name in names if not _PASSING.fullmatch(name)]
         try:
             found = _compiled(cache, folder, names) if re.fullmatch(_COMPILED, folder) else _ahead(cache, folder, names)
-        except EntryRefused as refusal:
-            yield Refused(refusal.because or "torn", folder, refusal.what)
-            return
-        except OSError as error:
-            yield Refused("unreadable", folder, error.strerror or str(error))
+        except (EntryRefused, OSError) as error:
+            yield refused(folder, error)
             return
         if found:
             yield found._replace(fingerprint=host_code(host))
@@ -104,10 +102,6 @@ class Vllm:
             raise EntryRefused(f"{name} changed while it was read", because="mixed")
         return data
 
-    def made_by(self, contents: Mapping[str, bytes]) -> str:
-        del contents
-        return ""
-
     def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
         del names, folder
         if _PASSING.fullmatch(name):
@@ -119,9 +113,6 @@ class Vllm:
         if not re.fullmatch(f"{_COMPILED}|{_AHEAD}|modelinfos", place):
             raise EntryRefused(f"{key!r:.80} is not a place that {self.row.name} has", because="outside")
         return place
-
-    def slot(self, key: str) -> str:
-        return version_of(key)
 
     def witness(self, names: tuple[str, ...]) -> str:
         wanted = ("/vllm_compile_cache.py", "/model")

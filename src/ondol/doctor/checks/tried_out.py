@@ -119,8 +119,7 @@ def _try(probe: str, kind: str) -> str:
     path = os.path.join(probe, kind)
     files.write_new(path, b"lock", 0o600, sync=False)
     lock, _ = _KINDS[kind]
-    first = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with files.opened(os.open(path, os.O_RDWR | os.O_CLOEXEC)) as first:
         try:
             lock(first)
         except OSError as error:
@@ -130,8 +129,6 @@ def _try(probe: str, kind: str) -> str:
             return "a second process gets the lock while the first one holds it"
         if answer not in (errno.EAGAIN, errno.EACCES):
             return f"a second process fails with {name_of(OSError(answer, ''))} instead of being told to wait"
-    finally:
-        os.close(first)
     answer = ask_another_process(lambda: _ask(path, lock))
     return "" if answer == _GOT_IT else "the lock stays taken after its holder has let go"
 
@@ -228,11 +225,8 @@ def _hard_link(probe: str) -> None:
 
 def _sync(probe: str) -> None:
     files.write_new(os.path.join(probe, "synced"), b"probe", 0o600, sync=True)
-    fd = files.open_dir(probe)
-    try:
+    with files.opened(files.open_dir(probe)) as fd:
         files.fsync_dir(fd)
-    finally:
-        os.close(fd)
 
 
 def _seen_at_once(probe: str) -> None:
@@ -276,11 +270,8 @@ class Space(Check):
     roles = DIRECTORIES
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        fd = os.open(subject.real, files.NAMES | os.O_DIRECTORY)
-        try:
+        with files.opened(os.open(subject.real, files.NAMES | os.O_DIRECTORY)) as fd:
             free, inodes = filesystem.free_space(fd)
-        finally:
-            os.close(fd)
         why = "a job that compiles fails with ENOSPC, and half-written entries may stay"
         full = severity(free, ERROR_BYTES, WARNING_BYTES)
         if full:
@@ -314,11 +305,8 @@ def severity(left: int, error_below: int, warning_below: int) -> str:
 def _reserve(probe: str) -> None:
     for number in range(_TRIAL_FILES):
         os.close(os.open(os.path.join(probe, str(number)), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    fd = os.open(os.path.join(probe, "0"), os.O_WRONLY | os.O_CLOEXEC)
-    try:
+    with files.opened(os.open(os.path.join(probe, "0"), os.O_WRONLY | os.O_CLOEXEC)) as fd:
         os.posix_fallocate(fd, 0, _TRIAL_BYTES)
-    finally:
-        os.close(fd)
 
 
 def _fix(subject: Subject) -> str:
