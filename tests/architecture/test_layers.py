@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS: list[set[str]] = [
     {"errors", "exitcodes", "words", "light", "unguarded", "__version__"},
     {"options"},
-    {"events", "config"},
+    {"job_report", "config"},
     {"host"},
     {"store", "tools", "explain"},
     {"room", "trust", "fleet"},
@@ -36,7 +36,7 @@ PURE = [
     "store/gc_plan.py",
     "room/choose.py",
     "room/select.py",
-    "room/wall.py",
+    "room/handover.py",
     "room/runtimes.py",
     "room/share.py",
     "words.py",

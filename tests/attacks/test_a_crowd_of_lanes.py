@@ -16,7 +16,7 @@ import pytest
 from making import key_of, make_entry, trust_everybody
 from ondol.errors import StoreError
 from ondol.host import files
-from ondol.store import check, clean, directory, gc_plan, lane, marker, pack
+from ondol.store import check, directory, gc, gc_plan, lane, marker, pack
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Entry
 from people import Program, needs_root
@@ -179,16 +179,16 @@ def test_job_that_cannot_open_the_store_says_why_and_runs(program: Program, shar
 # -- empty folders ----------------------------------------------------------------------------------------------------
 
 
-def empty_out(store: DirectoryStore, later: float = 2 * clean.FOLDER_AGE) -> None:
+def empty_out(store: DirectoryStore, later: float = 2 * gc.FOLDER_AGE) -> None:
     """By a clock that goes ahead, also folders that were made just now are old enough to go."""
-    clean.clean(store, gc_plan.Limits(max_bytes=0), time.time() + later, dry_run=False)
+    gc.clean(store, gc_plan.StoreLimits(max_bytes=0), time.time() + later, dry_run=False)
 
 
 def test_gc_removes_empty_folders_and_lanes(store: DirectoryStore, store_path: Path) -> None:
     for number in range(5):
         entry = make_entry(number, scope=f"pr-{number}")
         store.publish([(entry.address, pack.encode(entry))])
-    clean.clean(store, gc_plan.Limits(max_age=1e12), time.time(), dry_run=False)
+    gc.clean(store, gc_plan.StoreLimits(max_age=1e12), time.time(), dry_run=False)
     assert len(list(store.everything())) == 5
     empty_out(DirectoryStore(str(store_path), trust_everybody))
     assert folders_in(store_path) == []
@@ -202,7 +202,7 @@ def test_folders_that_a_publisher_has_just_made_are_left_to_him(store: Directory
 
 def test_dry_run_removes_no_folder(store: DirectoryStore, store_path: Path) -> None:
     (store_path / "lanes" / f"{os.geteuid()}-0" / "main" / "triton").mkdir(parents=True)
-    clean.clean(store, gc_plan.Limits(max_bytes=0), time.time(), dry_run=True)
+    gc.clean(store, gc_plan.StoreLimits(max_bytes=0), time.time(), dry_run=True)
     assert len(folders_in(store_path)) == 3
 
 

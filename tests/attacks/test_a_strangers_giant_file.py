@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from making import key_of, make_entry, trust_everybody
-from ondol.store import check, clean, gc_plan, marker, pack
+from ondol.store import check, gc, gc_plan, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
@@ -135,7 +135,7 @@ def test_note_of_a_day_that_has_not_come_pins_nothing(store: DirectoryStore, sto
     for path in lane.rglob("*.pack"):
         os.utime(path, (1, 1) if pinned.key in path.name else (1000, 1000))
     one = max(len(pack.encode(make_entry(number))) for number in (1, 2))
-    result = clean.clean(store, gc_plan.Limits(max_bytes=one), time.time(), dry_run=False)
+    result = gc.clean(store, gc_plan.StoreLimits(max_bytes=one), time.time(), dry_run=False)
     assert [removal.stored.address for removal in result.removed] == [pinned]
     assert not list(lane.glob("usage/9*")), "gc forgets notes that are dated ahead"
     assert DirectoryStore(str(store_path), trust_everybody).last_uses() == {}
@@ -145,5 +145,5 @@ def test_pack_dated_ahead_is_the_first_to_go(store: DirectoryStore, store_path: 
     publish(store, 1, 2)
     (path,) = store_path.rglob(f"{key_of(1)}.pack")
     os.utime(path, (IN_2037, IN_2037))
-    result = clean.clean(store, gc_plan.Limits(max_bytes=path.stat().st_size + 20), time.time(), dry_run=False)
+    result = gc.clean(store, gc_plan.StoreLimits(max_bytes=path.stat().st_size + 20), time.time(), dry_run=False)
     assert [removal.stored.address.key for removal in result.removed] == [key_of(1)]

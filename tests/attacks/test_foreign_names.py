@@ -97,7 +97,7 @@ def entry_of(*names: str, number: int = 1) -> Entry:
     return base._replace(files=(*own, *(File(name, False, b"x") for name in names)))
 
 
-def fill_room(store: DirectoryStore, place: Path) -> fill.Result:
+def fill_room(store: DirectoryStore, place: Path) -> fill.FillResult:
     for name in ("cache", "stage"):
         (place / name).mkdir()
     wanted = [[stored] for stored in store.index("triton", ["main"])]

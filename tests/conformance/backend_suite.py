@@ -16,7 +16,7 @@ from making import key_of, make_entry, write_triton_entry
 from ondol.errors import PackError, StoreError
 from ondol.host import identity
 from ondol.room import fill, harvest, publish
-from ondol.room.publish import Outcome, Publisher
+from ondol.room.publish import Publisher, PublishResult
 from ondol.store import pack
 from ondol.store.api import Backend, Stat
 from ondol.store.entry import Address, Entry
@@ -43,7 +43,7 @@ def read(backend: Backend, entry: Entry) -> Entry | None:
     return None
 
 
-def publish_cache(backend: Backend, path: Path) -> Outcome:
+def publish_cache(backend: Backend, path: Path) -> PublishResult:
     """Everything in a cache, as the end of a job does."""
     cache, tool = CacheDir(str(path), ours=True), Triton()
     found = harvest.new_entries(tool, cache, (), identity.this_host()).found
@@ -51,7 +51,7 @@ def publish_cache(backend: Backend, path: Path) -> Outcome:
     return publish.publish(publisher, found, lambda _done, _total: None, 60.0)
 
 
-def fill_cache(backend: Backend, path: Path, processes: int = 1) -> fill.Result:
+def fill_cache(backend: Backend, path: Path, processes: int = 1) -> fill.FillResult:
     """Everything that is there, as the beginning of a job does."""
     (path / "cache").mkdir(parents=True)
     (path / "stage").mkdir()

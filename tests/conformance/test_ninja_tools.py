@@ -70,7 +70,7 @@ class Handmade:
         (place / library).chmod(0o755)
         now = time.time_ns()
         made = {output: ninja.Made(0, 1500, now, "ab12") for output in outputs}
-        (place / ".ninja_log").write_bytes(ninja.write_log(ninja.Log("7", made), now))
+        (place / ".ninja_log").write_bytes(ninja.write_log(ninja.NinjaLog("7", made), now))
         reads = {outputs[0]: (self.seen(source), SOMEWHERE_ELSE)}
         (place / ".ninja_deps").write_bytes(ninja.write_deps(reads, now))
 

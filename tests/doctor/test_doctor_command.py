@@ -16,7 +16,7 @@ import pytest
 from doctoring import Doctor, look, machine
 from making import key_of, write_triton_entry
 from ondol.doctor import api, examine, gather, registry
-from ondol.doctor.api import Check, Finding, Place
+from ondol.doctor.api import Check, Finding, Location
 from ondol.doctor.subject import CACHE, ROLES, Subject
 from ondol.doctor.walk import Bounds
 from people import ROOT, Program
@@ -215,7 +215,7 @@ class Broken(Check):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.way == "hangs":
             signal.pause()
-        yield Finding(self.name, "note", "alive", Place("/"), "")
+        yield Finding(self.name, "note", "alive", Location("/"), "")
 
 
 @pytest.mark.parametrize("walks", [True, False])

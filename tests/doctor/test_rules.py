@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from doctoring import acl_bytes
 from ondol.doctor import acl, commands, mount_rules, rights, versions
-from ondol.doctor.api import Finding, Place, Repair
+from ondol.doctor.api import Finding, Location, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
 from ondol.host import bounded, mounts
 
@@ -165,5 +165,5 @@ def test_bits_in_words() -> None:
 
 def test_finding_changes_in_the_pipe() -> None:
     repairs = (Repair("chmod", "/x", 1, 2, 3, 4), Repair("remove", "/y", 5, 6, written_ns=7))
-    finding = Finding("modes", "error", "what", Place("/x", 1, 2, "0755"), "why", "fix", 9, repairs)
+    finding = Finding("modes", "error", "what", Location("/x", 1, 2, "0755"), "why", "fix", 9, repairs)
     assert bounded.call(lambda _report: finding, 60).repairs[1].written_ns == 7

@@ -18,7 +18,7 @@ from ondol.errors import OndolError, StoreError
 from ondol.host.identity import this_host
 from ondol.jobs import adopt
 from ondol.room import fill, harvest, room, select
-from ondol.store import clean, gc_plan, marker, pack, revocations
+from ondol.store import gc, gc_plan, marker, pack, revocations
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry
 from ondol.tools.api import CacheDir, Found
@@ -205,9 +205,9 @@ _ROOM_FOR_THREE = 3 * max(len(data) for _, data in packs(*_MANY))
 
 
 def _clean(place: Path) -> int:
-    limits = gc_plan.Limits(max_bytes=_ROOM_FOR_THREE)
+    limits = gc_plan.StoreLimits(max_bytes=_ROOM_FOR_THREE)
     with opened(place) as store:
-        return len(clean.clean(store, limits, time.time(), dry_run=False).removed)
+        return len(gc.clean(store, limits, time.time(), dry_run=False).removed)
 
 
 def _clean_violations(place: Path, done: bool) -> list[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from guarding import a_lock, make_uv_cache
 from ondol.guard import cache_directory, healing, msgpack, set_aside, wheel_record
-from ondol.guard.healer import Bad, launched
+from ondol.guard.healer import BadEntry, launched
 from ondol.guard.healers import HEALERS
 from ondol.guard.holder import Holder, command_line
 from ondol.guard.uv import Uv, _is_whole
@@ -146,7 +146,7 @@ def test_entry_that_was_mended_meanwhile_is_taken(cache: Path, monkeypatch: pyte
     module.unlink()
     examine = Uv.examine
 
-    def and_then_mend(self: Uv, path: str, progress: object) -> Iterator[Bad]:
+    def and_then_mend(self: Uv, path: str, progress: object) -> Iterator[BadEntry]:
         yield from list(examine(self, path, quiet))
         archive.rename(old)
         archive.mkdir()

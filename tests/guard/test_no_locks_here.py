@@ -15,7 +15,7 @@ from faults.test_strace import strace
 from guarding import Inside
 from ondol.guard import kernel_locks, lock_parts
 from ondol.guard.lock_parts import FilePart
-from ondol.guard.lock_place import Place, Unusable, candidates, identify, open_place
+from ondol.guard.lock_place import LockPlace, NoLockFile, candidates, identify, open_place
 from people import ROOT, Program, needs_root
 
 __all__ = ["strace"]
@@ -103,7 +103,7 @@ def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: p
     """A dead lock daemon holds whoever asks, in the kernel, for ever; on a network file system somebody else asks."""
     monkeypatch.setattr(lock_parts, "ANSWER", 0.3)
     monkeypatch.setattr(kernel_locks, "WAYS", (("flock", lambda _fd, _shared: bool(time.sleep(3600))),))
-    part = FilePart(Place(str(tmp_path / "lock"), "here", True), distant=True)
+    part = FilePart(LockPlace(str(tmp_path / "lock"), "here", True), distant=True)
     with pytest.raises(kernel_locks.NoLocks, match=r"no answer within 0\.3 seconds"):
         part.attempt(False)
     part.release()
@@ -115,7 +115,7 @@ def test_lock_that_a_child_took_for_us_is_not_ours(
 ) -> None:
     """On network file systems a child asks, and ends: what it got must stay."""
     monkeypatch.setattr(kernel_locks, "WAYS", kernel_locks.WAYS[number : number + 1])
-    place = Place(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), "here", True)
     one, other = FilePart(place, distant=True), FilePart(place, distant=True)
     assert one.attempt(False)
     assert not other.attempt(False)
@@ -127,7 +127,7 @@ def test_lock_that_a_child_took_for_us_is_not_ours(
 
 
 def test_lock_file_that_is_cleaned_away_is_locked_by_two(tmp_path: Path) -> None:
-    place = Place(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), "here", True)
     first, second = FilePart(place, distant=False), FilePart(place, distant=False)
     assert first.attempt(False)
     assert not second.attempt(False)
@@ -141,8 +141,8 @@ def test_lock_file_that_is_cleaned_away_is_locked_by_two(tmp_path: Path) -> None
     second.release()
 
 
-def _planted(tmp_path: Path, what: str) -> Place:
-    place = Place(str(tmp_path / "lock"), "here", True)
+def _planted(tmp_path: Path, what: str) -> LockPlace:
+    place = LockPlace(str(tmp_path / "lock"), "here", True)
     precious = tmp_path / "precious"
     precious.write_text("precious")
     if what == "link":
@@ -160,7 +160,7 @@ def _planted(tmp_path: Path, what: str) -> Place:
 
 @pytest.mark.parametrize("what", ["link", "dangling link", "hard link", "fifo", "directory"])
 def test_something_planted_under_the_locks_name_is_written_to(tmp_path: Path, what: str) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(NoLockFile):
         open_place(_planted(tmp_path, what))
     assert (tmp_path / "precious").read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
@@ -174,7 +174,7 @@ def test_lock_file_is_closed_to_others_for_a_moment(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fchmod", lambda _fd, _mode: None)
     before = os.umask(0o077)
     try:
-        os.close(open_place(Place(str(tmp_path / "lock"), "here", True)))
+        os.close(open_place(LockPlace(str(tmp_path / "lock"), "here", True)))
         assert os.umask(0o077) == 0o077, "the umask is the caller's again"
     finally:
         os.umask(before)
@@ -183,7 +183,7 @@ def test_lock_file_is_closed_to_others_for_a_moment(tmp_path: Path, monkeypatch:
 
 def test_lock_file_that_opens_a_moment_later_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS 3 makes a file and sets its mode in two steps, whatever we ask for."""
-    place = Place(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), "here", True)
     really, refusals = os.open, iter([True, True])
 
     def refused_twice(path: str, *arguments: int) -> int:
@@ -209,8 +209,8 @@ def test_private_directory_that_somebody_else_made_is_used(tmp_path: Path, what:
         folder.mkdir()
         os.chown(folder, 1500 if what != "open to all" else 0, 0)
         folder.chmod(0o777 if what == "open to all" else 0o700)
-    with pytest.raises(Unusable):
-        open_place(Place(str(folder / "lock"), "a private directory", False, made=True))
+    with pytest.raises(NoLockFile):
+        open_place(LockPlace(str(folder / "lock"), "a private directory", False, made=True))
     assert list(elsewhere.iterdir()) == []
 
 

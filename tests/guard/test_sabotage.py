@@ -10,7 +10,7 @@ import pytest
 
 from guarding import a_lock, make_uv_cache
 from ondol.guard import healing, kernel_locks, lease
-from ondol.guard.healer import Bad
+from ondol.guard.healer import BadEntry
 from ondol.guard.lock import CacheLock
 from ondol.guard.uv import Uv
 from ondol.host import files
@@ -82,9 +82,9 @@ def lease_that_replaces(patch: pytest.MonkeyPatch) -> None:
 def no_evidence(patch: pytest.MonkeyPatch) -> None:
     """Every archive is called bad."""
 
-    def everything(_self: Uv, cache: str, _progress: object) -> Iterator[Bad]:
+    def everything(_self: Uv, cache: str, _progress: object) -> Iterator[BadEntry]:
         for name in os.listdir(f"{cache}/archive-v0"):
-            yield Bad(f"{cache}/archive-v0/{name}", "no reason")
+            yield BadEntry(f"{cache}/archive-v0/{name}", "no reason")
 
     patch.setattr(Uv, "examine", everything)
 

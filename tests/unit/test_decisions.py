@@ -17,7 +17,7 @@ from ondol.tools.api import version_of
 GOOD, BAD, NETWORK, BAD_NETWORK = "good", "full", "network", "full network"
 
 
-def pick(**tried: str) -> choose.Choice:
+def pick(**tried: str) -> choose.RoomChoice:
     offers = [choose.Candidate(f"/{name}", name) for name in tried]
     return choose.choose(
         offers, lambda path: "network" in tried[path[1:]], lambda path: "full" if "full" in tried[path[1:]] else ""
@@ -142,9 +142,9 @@ def test_cleaning_removes_too_little_or_too_much(
     facts: list[tuple[int, float]], max_bytes: int, max_age: float, min_free: int, free: int
 ) -> None:
     """After the plan all limits hold as far as removing can make them; undoing any single removal breaks one again."""
-    candidates = [gc_plan.Candidate(stored(n, size), useful) for n, (size, useful) in enumerate(facts)]
+    candidates = [gc_plan.Removable(stored(n, size), useful) for n, (size, useful) in enumerate(facts)]
     total = sum(size for size, _ in facts)
-    limits = gc_plan.Limits(max_bytes, max_age, min_free)
+    limits = gc_plan.StoreLimits(max_bytes, max_age, min_free)
     removals = gc_plan.plan(candidates, limits, 1000.0, free)
     removed = {r.stored.address for r in removals}
     gone = sum(r.stored.size for r in removals)
@@ -164,21 +164,21 @@ def test_cleaning_removes_too_little_or_too_much(
 
 
 def test_no_limits_remove_nothing() -> None:
-    assert gc_plan.plan([gc_plan.Candidate(stored(1), 0.0)], gc_plan.Limits(), 1e9, 0) == []
+    assert gc_plan.plan([gc_plan.Removable(stored(1), 0.0)], gc_plan.StoreLimits(), 1e9, 0) == []
 
 
 #: (owner, size, useful at, whether we may remove it); owners below 3 are trusted.
 _HELD = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 50), st.floats(0, 1000), st.booleans()), max_size=40)
 
 
-def held(facts: list[tuple[int, int, float, bool]]) -> list[gc_plan.Candidate]:
+def held(facts: list[tuple[int, int, float, bool]]) -> list[gc_plan.Removable]:
     return [
-        gc_plan.Candidate(stored(n, size)._replace(owner=owner, trusted=owner < 3), useful, ours)
+        gc_plan.Removable(stored(n, size)._replace(owner=owner, trusted=owner < 3), useful, ours)
         for n, (owner, size, useful, ours) in enumerate(facts)
     ]
 
 
-def weight(candidates: list[gc_plan.Candidate]) -> int:
+def weight(candidates: list[gc_plan.Removable]) -> int:
     return sum(candidate.stored.weight for candidate in candidates)
 
 
@@ -190,7 +190,7 @@ def test_cleaning_takes_a_fair_share_from_those_who_hold_less(
     not ours; and of each owner the least recently useful go.
     """
     candidates = held(facts)
-    removed = {r.stored.address for r in gc_plan.plan(candidates, gc_plan.Limits(max_bytes), 1000.0, 0)}
+    removed = {r.stored.address for r in gc_plan.plan(candidates, gc_plan.StoreLimits(max_bytes), 1000.0, 0)}
     assert all(c.ours for c in candidates if c.stored.address in removed)
     room = max_bytes
     for trusted in (True, False):
@@ -212,7 +212,7 @@ def test_what_strangers_hold_costs_trusted_writers_their_entries(
 ) -> None:
     trusted = [c for c in held(facts) if c.stored.trusted]
     others = [c for c in held([*facts, *strangers])[len(facts) :] if not c.stored.trusted]
-    limits = gc_plan.Limits(max_bytes)
+    limits = gc_plan.StoreLimits(max_bytes)
     alone = gc_plan.plan(trusted, limits, 1000.0, 0)
     crowded = gc_plan.plan([*others, *trusted], limits, 1000.0, 0)
     assert [r for r in crowded if r.stored.trusted] == alone
@@ -225,7 +225,7 @@ def test_time_that_has_not_come_is_believed(
     """Dating an entry ahead makes it go first, and changes nothing for those that stay."""
     candidates = held([(0, size, useful, True) for _, size, useful, _ in facts])
     dated = [c._replace(useful_at=future) if n % 2 else c for n, c in enumerate(candidates)]
-    removed = [r.stored for r in gc_plan.plan(dated, gc_plan.Limits(max_bytes), 1000.0, 0)]
+    removed = [r.stored for r in gc_plan.plan(dated, gc_plan.StoreLimits(max_bytes), 1000.0, 0)]
     honest = [c.stored for c in dated if c.useful_at <= 1000.0 and c.useful_at > 0]
     ahead = [c.stored for c in dated if c.useful_at == future]
     assert not set(removed) & set(honest) or set(ahead) <= set(removed)
@@ -234,8 +234,8 @@ def test_time_that_has_not_come_is_believed(
 def test_size_that_no_pack_can_have_counts_against_others() -> None:
     """A sparse terabyte takes no blocks: it goes, and nothing else does."""
     giant = stored(1, size=1 << 40)._replace(owner=7, trusted=False, on_disk=0)
-    candidates = [gc_plan.Candidate(giant, 2e9), gc_plan.Candidate(stored(2), 5.0)]
-    (removal,) = gc_plan.plan(candidates, gc_plan.Limits(max_bytes=100), 1000.0, 0)
+    candidates = [gc_plan.Removable(giant, 2e9), gc_plan.Removable(stored(2), 5.0)]
+    (removal,) = gc_plan.plan(candidates, gc_plan.StoreLimits(max_bytes=100), 1000.0, 0)
     assert (removal.stored, removal.reason) == (giant, "no entry can be so large")
     beside = [candidates[0]._replace(ours=False), candidates[1]]
-    assert gc_plan.plan(beside, gc_plan.Limits(max_bytes=100), 1000.0, 0) == []
+    assert gc_plan.plan(beside, gc_plan.StoreLimits(max_bytes=100), 1000.0, 0) == []

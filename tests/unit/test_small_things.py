@@ -19,7 +19,7 @@ from ondol.errors import UsageError
 from ondol.host import bounded, identity, process, records
 from ondol.light import Record
 from ondol.room import room
-from ondol.room.fill import Filled, Result
+from ondol.room.fill import Filled, FillResult
 from ondol.store import marker
 from ondol.tools.api import CacheDir
 
@@ -123,13 +123,13 @@ def test_result_and_progress_come_back() -> None:
 def test_records_come_back_as_what_they_were() -> None:
     """From a helper, and from a file of JSON: at any depth, with lists and tuples told apart."""
     filled = Filled("main", "any", "KEY", "w", 7, ("a", "b"), "add", 1.5, 9)
-    there: dict[str, object] = {"one": [Result((filled,), (), "", ("x",))], "none": (), "empty": {}}
+    there: dict[str, object] = {"one": [FillResult((filled,), (), "", ("x",))], "none": (), "empty": {}}
     answer = bounded.call(lambda _: there, 60)
     assert answer == there
     assert answer["one"][0].filled[0].names == ("a", "b")
     written = json.loads(json.dumps(records.plain(there)))
     assert records.real(written) == there
-    assert type(records.real(written)["one"][0]) is Result
+    assert type(records.real(written)["one"][0]) is FillResult
 
 
 @pytest.mark.parametrize(

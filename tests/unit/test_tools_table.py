@@ -7,7 +7,7 @@ import pytest
 from ondol import options
 from ondol.errors import UsageError
 from ondol.tools import registry, table
-from ondol.tools.table import BY_NAME, ROWS, Wish
+from ondol.tools.table import BY_NAME, ROWS, ToolWish
 
 
 def test_two_rows_set_one_variable() -> None:
@@ -47,15 +47,15 @@ def test_place_that_is_configured_is_not_used() -> None:
 def test_ccache_is_set_up_by_its_setting_alone() -> None:
     ccache = BY_NAME["ccache"]
     assert not table.plan(ccache, {}, "/room", asked=True).managed
-    plan = table.plan(ccache, {}, "/room", asked=False, wish=Wish(setting="/a shared|place"))
+    plan = table.plan(ccache, {}, "/room", asked=False, wish=ToolWish(setting="/a shared|place"))
     assert plan.env == {"CCACHE_DIR": "/room", "CCACHE_REMOTE_STORAGE": "file:/a%20shared%7Cplace"}
-    reader = table.plan(ccache, {}, "/room", asked=False, wish=Wish(setting="/x", publishes=False))
+    reader = table.plan(ccache, {}, "/room", asked=False, wish=ToolWish(setting="/x", publishes=False))
     assert reader.env["CCACHE_REMOTE_STORAGE"] == "file:/x|read-only"
 
 
 def test_guarded_cache_is_moved_into_a_room() -> None:
     for name in ("uv", "pip", "sccache"):
-        assert table.plan(BY_NAME[name], {}, "/room", asked=False) == table.Plan(False)
+        assert table.plan(BY_NAME[name], {}, "/room", asked=False) == table.ToolPlan(False)
         asked = table.plan(BY_NAME[name], {}, "/room", asked=True)
         assert (asked.managed, asked.env) == (False, {})
         assert asked.remark.startswith(f"{name}: nothing is set")
@@ -71,7 +71,7 @@ def test_tool_without_a_variable_is_filled_for_who_asks() -> None:
 def test_autotuning_is_switched_on_for_who_did_not_ask() -> None:
     triton = BY_NAME["triton"]
     assert "TRITON_CACHE_AUTOTUNING" not in table.plan(triton, {}, "/room", asked=True).env
-    wished = Wish(tuning=True)
+    wished = ToolWish(tuning=True)
     assert table.plan(triton, {}, "/room", asked=False, wish=wished).env["TRITON_CACHE_AUTOTUNING"] == "1"
     theirs = table.plan(triton, {"TRITON_CACHE_AUTOTUNING": "0"}, "/room", asked=True, wish=wished)
     assert "TRITON_CACHE_AUTOTUNING" not in theirs.env

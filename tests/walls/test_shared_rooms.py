@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ondol.errors import RoomError
-from ondol.room import meeting
+from ondol.room import rendezvous
 from ondol.room.share import share_key
 from people import Program, needs_root
 from walls.rooms import rooms_in, standin, titles
@@ -273,7 +273,7 @@ def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between making it and entering it: another rank finds it empty, and removes it. Twice, then not."""
-    whole, swept = meeting.files.open_dir, []
+    whole, swept = rendezvous.files.open_dir, []
 
     def sweep_first(name: str, dir_fd: int | None = None) -> int:
         if len(swept) < 2:
@@ -281,19 +281,19 @@ def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
             os.rmdir(name)
         return whole(name, dir_fd)
 
-    monkeypatch.setattr(meeting.files, "open_dir", sweep_first)
-    with meeting.meet(str(place), "0" * 32, 5.0) as met:
+    monkeypatch.setattr(rendezvous.files, "open_dir", sweep_first)
+    with rendezvous.meet(str(place), "0" * 32, 5.0) as met:
         assert met.found() is None
     assert len(swept) == 2
     with pytest.raises(RoomError, match="cannot meet"):
-        meeting.meet(str(place / "not-there"), "0" * 32, 5.0)
+        rendezvous.meet(str(place / "not-there"), "0" * 32, 5.0)
 
 
 def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:
     hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
     assert len(digest_dirs(ranks.base)) == 1
-    meeting.sweep(str(ranks.base))
+    rendezvous.sweep(str(ranks.base))
     assert digest_dirs(ranks.base) == []
 
 

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     machine = _machine(settings, patience or _TOUCH)
     bounds = Bounds(parsed.limit, parsed.walk_time)
 
-    def look(bar: Bar) -> examine.Result:
+    def look(bar: Bar) -> examine.Examination:
         subjects = gather.subjects(machine, parsed.paths, bounds, patience or _TOUCH)
         if not parsed.paths:
             subjects.append(the_machine(machine))
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     with Bar() as bar:
         result = look(bar)
         repairs = [change for finding in result.findings for change in finding.repairs]
-        done: list[repair.Done] | None = None
+        done: list[repair.Repaired] | None = None
         if parsed.fix and not parsed.dry_run and repairs:
             done = repair.carry_out(repairs)
             result = look(bar)  # what counts is what is left
@@ -88,6 +88,6 @@ def _store(settings: Settings, seconds: float) -> str:
         return ""
 
 
-def _status(result: examine.Result, *, strict: bool) -> int:
+def _status(result: examine.Examination, *, strict: bool) -> int:
     failing = result.number_of(ERROR) + (result.number_of(WARNING) if strict else 0)
     return exitcodes.DOCTOR_FOUND if failing else exitcodes.OK

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ondol import words
 from ondol.doctor import repair
-from ondol.doctor.api import SEVERITIES, Finding, Place, Repair
-from ondol.doctor.examine import Examined, Result
+from ondol.doctor.api import SEVERITIES, Finding, Location, Repair
+from ondol.doctor.examine import Examination, Examined
 from ondol.doctor.registry import CHECKS
 from ondol.doctor.subject import CACHE, ROLES
 from ondol.host import identity
@@ -25,7 +25,7 @@ def listing() -> str:
 
 class Report:
     def __init__(
-        self, result: Result, uid: int, repairs: list[Repair], done: list[repair.Done] | None, *, shown: bool
+        self, result: Examination, uid: int, repairs: list[Repair], done: list[repair.Repaired] | None, *, shown: bool
     ) -> None:
         """`done`: what became of the repairs, or None if they were not carried out; `shown`: whether to list them."""
         self._result, self._uid = result, uid
@@ -111,7 +111,7 @@ def _finding(finding: Finding) -> list[str]:
     return lines
 
 
-def _place(where: Place) -> str:
+def _place(where: Location) -> str:
     path = words.printable(where.path)
     return f"{path} (owner {where.owner}, group {where.group}, mode {where.mode})" if where.mode else path
 
@@ -120,7 +120,7 @@ def _more(number: int) -> str:
     return f", and {number} more" if number > 0 else ""
 
 
-def _done(one: repair.Done) -> str:
+def _done(one: repair.Repaired) -> str:
     command = words.printable(repair.as_command(one.repair))
     return f"left alone: {command}: {one.refused}" if one.refused else f"done: {command}"
 

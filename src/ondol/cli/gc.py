@@ -8,7 +8,7 @@ import time
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.fleet import journals, kept
-from ondol.jobs.clean_rooms import Room, clean_rooms
+from ondol.jobs.clean_rooms import CleanedRoom, clean_rooms
 from ondol.room.room import OPEN_AGE
 
 _DESCRIPTION = """Remove rooms and journals that nobody can still want, and say what cannot be removed and who can.
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     age = OPEN_AGE if parsed.older_than is None else parsed.older_than
     now, dry_run = time.time(), parsed.dry_run
     found = clean_rooms(room_dir, os.environ, age, dry_run=dry_run)
-    old = [Room(path, "removed") for place in (journals, kept) for path in place.clean(now, dry_run=dry_run)]
+    old = [CleanedRoom(path, "removed") for place in (journals, kept) for path in place.clean(now, dry_run=dry_run)]
     if parsed.json:
         output.say_json("gc", {"places": [thing._asdict() for thing in [*found, *old]]})
         return exitcodes.OK
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     return exitcodes.OK
 
 
-def _line(room: Room, *, dry_run: bool) -> str:
+def _line(room: CleanedRoom, *, dry_run: bool) -> str:
     if room.fate == "removed":
         return f"{'would remove' if dry_run else 'removed'} {room.path}"
     if room.fate != "stuck":

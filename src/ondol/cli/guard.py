@@ -64,7 +64,7 @@ def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
 
     running.hold_standard_descriptors()
     cache = parsed.cache or cache_directory.cache_of(command, os.environ)
-    request = guarded_command.Request(
+    request = guarded_command.GuardRequest(
         command,
         cache,
         parsed.wait,

@@ -12,9 +12,9 @@ from ondol.host import files
 from ondol.jobs.open_close import Opened, open_room
 from ondol.report import terminal
 from ondol.report.progress import Bar
+from ondol.room.handover import DEFAULT_PLACE, Wall, check_place, is_plain
 from ondol.room.room import Room
-from ondol.room.runtimes import RUNTIMES, Mount
-from ondol.room.wall import DEFAULT_PLACE, Wall, check_place, is_plain
+from ondol.room.runtimes import RUNTIMES, RoomMount
 
 _DESCRIPTION = """Open a room for a job that Ondol does not start itself: in a container, or over several CI steps.
 
@@ -83,7 +83,7 @@ def _told(opened: Opened) -> dict[str, object]:
 
 
 def _say_flags(name: str, room: Room, env: dict[str, str]) -> None:
-    mount = Mount(room.inner, room.seen_as, "rw", os.path.exists(_SELINUX))
+    mount = RoomMount(room.inner, room.seen_as, "rw", os.path.exists(_SELINUX))
     # A shell takes what `$(…)` gives apart at spaces and takes no quotes out: a word that needs them would be two.
     odd = [word for word in (mount.source, mount.target, *env.values()) if not is_plain(word)]
     if odd:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ondol.cli import command_first, flags, output
 from ondol.config import Settings
 from ondol.errors import UsageError
-from ondol.events import JobReport
+from ondol.job_report import JobReport
 from ondol.light import Any
 
 _DESCRIPTION = """Run a command with private, writable, pre-filled compile caches; publish what it compiled.
@@ -84,10 +84,10 @@ def tell_report(report: JobReport, settings: Settings) -> None:
 
 
 def _append_step_summary(report: JobReport, path: str) -> None:
-    from ondol.report import github
+    from ondol.report import job_github
 
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(github.markdown(report))
+            file.write(job_github.markdown(report))
     except OSError as error:
         report.warn(f"the step summary could not be written to {path}: {error.strerror}")

@@ -81,12 +81,12 @@ def _describe(row: Row) -> dict[str, Any]:
     }
 
 
-def _plan(row: Row) -> table.Plan:
+def _plan(row: Row) -> table.ToolPlan:
     setting = str(load({}, os.environ, identity.working_directory()).value(row.setting)) if row.setting else ""
-    return table.plan(row, os.environ, _place(row), asked=False, wish=table.Wish(setting=setting))
+    return table.plan(row, os.environ, _place(row), asked=False, wish=table.ToolWish(setting=setting))
 
 
-def _in_a_job(row: Row, plan: table.Plan) -> str:
+def _in_a_job(row: Row, plan: table.ToolPlan) -> str:
     """What becomes of it under a plain `ondol run`."""
     if not row.travels:
         return "set up" if plan.managed else "left alone"

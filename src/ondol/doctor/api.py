@@ -22,7 +22,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = {ERROR: "will fail a job", WARNING: "may hurt", NOTE: "worth knowing"}
 
 
-class Place(Record):
+class Location(Record):
     """Where it is, and whose it is."""
 
     path: str
@@ -55,7 +55,7 @@ class Finding(Record):
     severity: str
     #: One sentence that names the thing.
     what: str
-    where: Place
+    where: Location
     #: Why it will hurt.
     why: str
     #: The exact command to type; empty if there is none.
@@ -88,15 +88,15 @@ class Check(Protocol):
         """What is wrong; nothing if all is well. May raise: that is reported as the check's own failure."""
 
 
-def place(path: str, status: os.stat_result | None = None) -> Place:
+def place(path: str, status: os.stat_result | None = None) -> Location:
     if status is None:
-        return Place(path)
-    return Place(path, status.st_uid, status.st_gid, f"{status.st_mode & 0o7777:04o}")
+        return Location(path)
+    return Location(path, status.st_uid, status.st_gid, f"{status.st_mode & 0o7777:04o}")
 
 
-def look(path: str) -> Place:
+def look(path: str) -> Location:
     """The place as it is now, also if it cannot be asked."""
     try:
         return place(path, os.lstat(path))
     except OSError:
-        return Place(path)
+        return Location(path)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ondol.doctor import gather, walk
-from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Place
+from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Location
 from ondol.doctor.checks.places import Reach
 from ondol.doctor.commands import quote
 from ondol.doctor.subject import Subject
@@ -46,7 +46,7 @@ class Examined(Record):
     stopped: str = ""
 
 
-class Result(Record):
+class Examination(Record):
     examined: list[Examined]
 
     @property
@@ -59,9 +59,9 @@ class Result(Record):
 
 def examine(
     subjects: Sequence[Subject], checks: Sequence[Check], progress: Progress, patience: float | None = None
-) -> Result:
+) -> Examination:
     """`patience`: seconds after which a check is given up, instead of each one's own."""
-    result, queue = Result([]), list(subjects)
+    result, queue = Examination([]), list(subjects)
     for subject in queue:
         result.examined.append(_examine_one(subject, _for(subject, checks), progress, patience))
         known = {other.real for other in queue}
@@ -152,11 +152,11 @@ def _carry_out(check: Check, subject: Subject) -> list[Finding]:
         return [_failed(check.name, subject, f"{error.strerror or error}{where}")]
 
 
-def _where(subject: Subject) -> Place:
+def _where(subject: Subject) -> Location:
     state = subject.state
     if state.owner == -1:
-        return Place(subject.path)
-    return Place(subject.path, state.owner, state.group, f"{state.mode & 0o7777:04o}")
+        return Location(subject.path)
+    return Location(subject.path, state.owner, state.group, f"{state.mode & 0o7777:04o}")
 
 
 def _failed(check: str, subject: Subject, because: str) -> Finding:
@@ -181,6 +181,6 @@ def _unseen(subject: Subject) -> list[Finding]:
         findings.append(Finding(WALK, NOTE, what, _where(subject), why, fix))
     if tree.unvisited:
         what = "other file systems, or directories that changed meanwhile, were not entered"
-        where = Place(f"{tree.path}/{tree.unvisited[0]}")
+        where = Location(f"{tree.path}/{tree.unvisited[0]}")
         findings.append(Finding(WALK, NOTE, what, where, why, "", len(tree.unvisited)))
     return findings

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from ondol.doctor import rights
-from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, Machine, State, Subject
+from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, FirstLook, Machine, Subject
 from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
 from ondol.host import bounded, identity
@@ -74,7 +74,7 @@ def subjects(machine: Machine, paths: Sequence[str], bounds: Bounds, seconds: fl
     return list(found.values())
 
 
-def _is_worth_it(offer: Offer, state: State) -> bool:
+def _is_worth_it(offer: Offer, state: FirstLook) -> bool:
     """What is not there and was not asked for is no subject; a home or a TMPDIR that is missing has its own check.
 
     Nor is the usual cache of a tool that perhaps nobody uses: of twenty below one home, all would say the same.
@@ -82,18 +82,18 @@ def _is_worth_it(offer: Offer, state: State) -> bool:
     return state.kind in ("directory", "hangs") or offer.named or offer.placed or offer.role == STORE
 
 
-def _touch(machine: Machine, path: str, seconds: float) -> tuple[State, str]:
+def _touch(machine: Machine, path: str, seconds: float) -> tuple[FirstLook, str]:
     """Its state, and the role that it seems to have."""
     try:
-        found: tuple[State, str] = bounded.call(partial(_look, machine, path), seconds)
+        found: tuple[FirstLook, str] = bounded.call(partial(_look, machine, path), seconds)
     except bounded.TimedOut as error:
-        return State("hangs", path, path, error.what), CACHE
+        return FirstLook("hangs", path, path, error.what), CACHE
     except OndolError as error:
-        return State("unreachable", path, path, error.line()), CACHE
+        return FirstLook("unreachable", path, path, error.line()), CACHE
     return found
 
 
-def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[State, str]:
+def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[FirstLook, str]:
     """In the helper process."""
     try:
         real = os.path.realpath(path, strict=True)
@@ -105,8 +105,8 @@ def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[State, 
         real, status = store, os.stat(store)
     whose = (status.st_uid, status.st_gid, status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        return State("file", real, path, "it is not a directory", *whose), CACHE
-    return State("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
+        return FirstLook("file", real, path, "it is not a directory", *whose), CACHE
+    return FirstLook("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
 
 
 def _store_around(real: str) -> str:
@@ -119,7 +119,7 @@ def _store_around(real: str) -> str:
     return ""
 
 
-def _where_the_way_ends(path: str) -> State:
+def _where_the_way_ends(path: str) -> FirstLook:
     """Component by component, as the kernel goes: which one stops us, whose it is, and why."""
     here = "/"
     for part in path.split("/"):
@@ -130,9 +130,9 @@ def _where_the_way_ends(path: str) -> State:
             kind = "missing" if error.errno == errno.ENOENT else "unreachable"
             stuck = below if error.errno in (errno.ENOENT, errno.ELOOP) else here
             status = _stat(here)
-            return State(kind, path, stuck, os.strerror(error.errno or 0), *status)
+            return FirstLook(kind, path, stuck, os.strerror(error.errno or 0), *status)
         here = below
-    return State("unreachable", path, path, "it changed while we looked", *_stat("/"))
+    return FirstLook("unreachable", path, path, "it changed while we looked", *_stat("/"))
 
 
 def _stat(path: str) -> tuple[int, int, int]:

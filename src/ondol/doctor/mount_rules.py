@@ -22,7 +22,7 @@ _LOCAL_LOCKS = ("nolock", "local_lock=all", "local_lock=flock", "local_lock=posi
 _WORKING = (CACHE, TEMPORARY, ROOM)
 
 
-class Verdict(Record):
+class MountVerdict(Record):
     severity: str
     what: str
     why: str
@@ -30,7 +30,7 @@ class Verdict(Record):
     remount: str = ""
 
 
-def judge(mount: Mount, roles: Collection[str]) -> Iterator[Verdict]:
+def judge(mount: Mount, roles: Collection[str]) -> Iterator[MountVerdict]:
     working = [role for role in _WORKING if role in roles]
     if working and is_network(mount.kind):
         yield _on_a_network(mount, working[0])
@@ -40,42 +40,42 @@ def judge(mount: Mount, roles: Collection[str]) -> Iterator[Verdict]:
         yield from _lustre(mount, roles)
     elif mount.kind == "gpfs" and CACHE in roles:
         why = "compile caches make up to eight files per kernel, and inode quotas are small; in a store it is one"
-        yield Verdict(NOTE, "a cache of many small files on GPFS", why)
+        yield MountVerdict(NOTE, "a cache of many small files on GPFS", why)
     elif mount.kind == "tmpfs" and (CACHE in roles or STORE in roles):
         why = "what is kept there takes memory, and is gone after a reboot or with its container"
-        yield Verdict(NOTE, "kept in memory (tmpfs)", why)
+        yield MountVerdict(NOTE, "kept in memory (tmpfs)", why)
     elif mount.kind in ("overlay", "fuse.fuse-overlayfs") and (CACHE in roles or STORE in roles):
         why = "in a container without a volume there, it is gone with the container: every job starts cold"
-        yield Verdict(NOTE, "on a container's own layer (overlay)", why)
+        yield MountVerdict(NOTE, "on a container's own layer (overlay)", why)
 
 
-def _on_a_network(mount: Mount, role: str) -> Verdict:
+def _on_a_network(mount: Mount, role: str) -> MountVerdict:
     if role == CACHE:
         why = "JIT caches are not made for it: entries just written are not seen by other machines for up to a minute, "
         why += "replacing a loaded library fails with EBUSY or ESTALE, two machines mix their files"
-        return Verdict(
+        return MountVerdict(
             WARNING, f"a cache that tools write into directly is on a network file system ({mount.kind})", why
         )
     why = "slow for thousands of small files, locks and executables are at the server's mercy"
-    return Verdict(WARNING, f"temporary files go to a network file system ({mount.kind})", why)
+    return MountVerdict(WARNING, f"temporary files go to a network file system ({mount.kind})", why)
 
 
-def _nfs(mount: Mount, roles: Collection[str]) -> Iterator[Verdict]:
+def _nfs(mount: Mount, roles: Collection[str]) -> Iterator[MountVerdict]:
     local = [option for option in _LOCAL_LOCKS if option in mount.options]
     if local and not {CACHE, HOME, TEMPORARY}.isdisjoint(roles):
         why = "a lock that one machine holds does not stop another: tools that rely on it write at once"
-        yield Verdict(
+        yield MountVerdict(
             WARNING, f"locks are not shared between machines (mounted with {local[0]})", why, "local_lock=none"
         )
     if "soft" in mount.options or "softerr" in mount.options:
         why = "a server that pauses gives EIO to jobs that run, and files may be half-written without anybody noticing"
-        yield Verdict(WARNING, "mounted soft", why, "hard")
+        yield MountVerdict(WARNING, "mounted soft", why, "hard")
     memory = _longest_memory(mount.options)
     if memory > _LONGEST_MEMORY:
         why = f"what another machine makes or removes there is not seen for up to {memory} s"
-        yield Verdict(WARNING, f"attributes are believed for up to {memory} s", why, "actimeo=30")
+        yield MountVerdict(WARNING, f"attributes are believed for up to {memory} s", why, "actimeo=30")
     elif "noac" in mount.options or memory == 0:
-        yield Verdict(NOTE, "attributes are never cached (noac)", "every look at a file asks the server: slow")
+        yield MountVerdict(NOTE, "attributes are never cached (noac)", "every look at a file asks the server: slow")
 
 
 def _longest_memory(options: Collection[str]) -> int:
@@ -89,12 +89,12 @@ def _longest_memory(options: Collection[str]) -> int:
     return max(seconds)
 
 
-def _lustre(mount: Mount, roles: Collection[str]) -> Iterator[Verdict]:
+def _lustre(mount: Mount, roles: Collection[str]) -> Iterator[MountVerdict]:
     if {CACHE, HOME, TEMPORARY}.isdisjoint(roles):
         return
     if "localflock" in mount.options:
         why = "a lock that one machine holds does not stop another: tools that rely on it write at once"
-        yield Verdict(WARNING, "locks are not shared between machines (mounted with localflock)", why, "flock")
+        yield MountVerdict(WARNING, "locks are not shared between machines (mounted with localflock)", why, "flock")
     elif "flock" not in mount.options:
         why = "tools that lock fail with ENOSYS (os error 38)"
-        yield Verdict(WARNING, "mounted without flock", why, "flock")
+        yield MountVerdict(WARNING, "mounted without flock", why, "flock")

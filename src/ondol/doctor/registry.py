@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ondol.doctor.api import Check
 from ondol.doctor.checks.contents import Entries, Orphans
-from ondol.doctor.checks.machine import Home, Leftovers, Libraries, Rooms, Tmpdir, User
+from ondol.doctor.checks.machine import BadLibraries, Home, Leftovers, Rooms, Tmpdir, User
 from ondol.doctor.checks.places import FileSystem, Reach
 from ondol.doctor.checks.sharing import Acls, Modes, Owners, Setgid, WorldWritable
 from ondol.doctor.checks.stores import Publishing, Store
-from ondol.doctor.checks.tried_out import Clock, Locking, Mount, Operations, Space
+from ondol.doctor.checks.tried_out import Clock, Locking, Operations, Space, WritableMount
 from ondol.errors import UsageError
 from ondol.words import did_you_mean
 
@@ -23,7 +23,7 @@ CHECKS: dict[str, Check] = {
         WorldWritable(),
         Orphans(),
         Entries(),
-        Mount(),
+        WritableMount(),
         FileSystem(),
         Locking(),
         Operations(),
@@ -35,7 +35,7 @@ CHECKS: dict[str, Check] = {
         Leftovers(),
         User(),
         Home(),
-        Libraries(),
+        BadLibraries(),
         Rooms(),
     )
 }

@@ -21,13 +21,13 @@ from ondol.light import Record
 _THING = files.NAMES | os.O_NOFOLLOW
 
 
-class Done(Record):
+class Repaired(Record):
     repair: Repair
     #: Why it was left alone, or empty.
     refused: str
 
 
-class Refused(Exception):
+class NotMended(Exception):
     """What lies there now is not what may be mended."""
 
 
@@ -39,13 +39,13 @@ def as_command(repair: Repair) -> str:
     return f"chmod {','.join(filter(None, changes))} {commands.quote(repair.path)}"
 
 
-def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Done]:
+def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Repaired]:
     """In a helper process: the file server may have died since we looked."""
     try:
         refusals = bounded.call(lambda _report: [_refusal(repair) for repair in repairs], seconds)
     except OndolError as error:
         refusals = [f"whether it was done is not known: {error.line()}"] * len(repairs)
-    return [Done(repair, refusal) for repair, refusal in zip(repairs, refusals, strict=True)]
+    return [Repaired(repair, refusal) for repair, refusal in zip(repairs, refusals, strict=True)]
 
 
 def _refusal(repair: Repair) -> str:
@@ -56,7 +56,7 @@ def _refusal(repair: Repair) -> str:
                 _remove(repair, name, parent)
             else:
                 _chmod(repair, name, parent)
-    except Refused as refusal:
+    except NotMended as refusal:
         return str(refusal)
     except OSError as error:
         return error.strerror or str(error)
@@ -65,15 +65,15 @@ def _refusal(repair: Repair) -> str:
 
 def _check(repair: Repair, status: os.stat_result) -> None:
     if (status.st_dev, status.st_ino) != (repair.device, repair.inode):
-        raise Refused("something else has taken its name")
+        raise NotMended("something else has taken its name")
     if status.st_uid != os.geteuid():
-        raise Refused(f"it belongs to uid {status.st_uid}")
+        raise NotMended(f"it belongs to uid {status.st_uid}")
     if stat.S_ISREG(status.st_mode):
         if status.st_nlink > 1:
             # A hard link may have been put here by somebody else: what is opened here would be opened there too.
-            raise Refused("it has another name elsewhere")
+            raise NotMended("it has another name elsewhere")
     elif not stat.S_ISDIR(status.st_mode):
-        raise Refused("it is neither a file nor a directory")
+        raise NotMended("it is neither a file nor a directory")
 
 
 def _check_private(repair: Repair, status: os.stat_result, parent: int) -> None:
@@ -81,7 +81,7 @@ def _check_private(repair: Repair, status: os.stat_result, parent: int) -> None:
     above = os.fstat(parent)
     others = above.st_uid != 0 or above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if os.geteuid() == 0 and stat.S_ISREG(status.st_mode) and repair.add & 0o077 and others:
-        raise Refused("it is root's, and others could have moved it here: look what it is before you open it")
+        raise NotMended("it is root's, and others could have moved it here: look what it is before you open it")
 
 
 def _chmod(repair: Repair, name: str, parent: int) -> None:
@@ -96,7 +96,7 @@ def _chmod(repair: Repair, name: str, parent: int) -> None:
         if stat.S_IMODE(os.fstat(fd).st_mode) != wanted:
             # The kernel drops setgid without a word for who is not in the group.
             os.chmod(f"/proc/self/fd/{fd}", before)
-            raise Refused("the kernel did not take the mode (not a member of the group?)")
+            raise NotMended("the kernel did not take the mode (not a member of the group?)")
 
 
 def _remove(repair: Repair, name: str, parent: int) -> None:
@@ -106,7 +106,7 @@ def _remove(repair: Repair, name: str, parent: int) -> None:
     os.rename(name, aside, src_dir_fd=parent, dst_dir_fd=parent)
     try:
         _check_removable(repair, os.stat(aside, dir_fd=parent, follow_symlinks=False))
-    except Refused:
+    except NotMended:
         _put_back(aside, name, parent)
         raise
     os.unlink(aside, dir_fd=parent)
@@ -115,9 +115,9 @@ def _remove(repair: Repair, name: str, parent: int) -> None:
 def _check_removable(repair: Repair, status: os.stat_result) -> None:
     _check(repair, status)
     if not stat.S_ISREG(status.st_mode):
-        raise Refused("it is not a plain file")
+        raise NotMended("it is not a plain file")
     if status.st_mtime_ns != repair.written_ns:
-        raise Refused("something else has taken its name")
+        raise NotMended("something else has taken its name")
 
 
 def _put_back(aside: str, name: str, parent: int) -> None:

@@ -44,7 +44,7 @@ class Machine(Record):
     room_dir: str
 
 
-class State(Record):
+class FirstLook(Record):
     """What a first touch showed, in a helper process that may hang."""
 
     #: directory, missing, file, unreachable, hangs
@@ -66,7 +66,7 @@ class Subject:
         machine: Machine,
         path: str,
         roles: frozenset[str],
-        state: State,
+        state: FirstLook,
         *,
         tool: Row | None = None,
         named: bool = False,
@@ -116,4 +116,4 @@ class Subject:
 
 
 def the_machine(machine: Machine) -> Subject:
-    return Subject(machine, "", frozenset({MACHINE}), State("directory", ""))
+    return Subject(machine, "", frozenset({MACHINE}), FirstLook("directory", ""))

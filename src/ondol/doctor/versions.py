@@ -11,7 +11,7 @@ from ondol.light import Record
 Release = tuple[int, ...]
 
 
-class Bad(Record):
+class BadRelease(Record):
     package: str
     #: The first bad release and the first good one after it.
     first: Release
@@ -26,7 +26,7 @@ class Bad(Record):
 
 
 BAD = (
-    Bad(
+    BadRelease(
         "filelock",
         (3, 20, 4),
         (3, 29, 5),
@@ -34,7 +34,7 @@ BAD = (
         "gives one lock to two processes",
         "it removes the lock file when it lets go: two of Inductor's or FlashInfer's processes write one entry at once",
     ),
-    Bad(
+    BadRelease(
         "filelock",
         (0,),
         (3, 20, 3),
@@ -42,7 +42,7 @@ BAD = (
         "follows links that others planted (CVE-2025-68146, CVE-2026-22701)",
         "where others can write, a lock file can be made to truncate any file of this user",
     ),
-    Bad(
+    BadRelease(
         "triton",
         (0,),
         (3, 2, 0),
@@ -63,7 +63,7 @@ def release(version: str) -> Release:
     return tuple(map(int, found[1].split("."))) if found else ()
 
 
-def known_bad(package: str, version: str) -> Iterator[Bad]:
+def known_bad(package: str, version: str) -> Iterator[BadRelease]:
     number = release(version)
     for bad in BAD:
         if number and bad.package == package and bad.first <= number < bad.fixed:

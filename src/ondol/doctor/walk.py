@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ondol.doctor import acl, rights
-from ondol.doctor.api import Place, Repair
+from ondol.doctor.api import Location, Repair
 from ondol.host import files, mounts
 from ondol.light import Record
 from ondol.store import marker
@@ -93,8 +93,8 @@ class Tree(Record):
     def full(self, entry: Seen) -> str:
         return os.path.join(self.path, entry.name) if entry.name else self.path
 
-    def place(self, entry: Seen) -> Place:
-        return Place(self.full(entry), entry.uid, entry.gid, f"{entry.permissions:04o}")
+    def place(self, entry: Seen) -> Location:
+        return Location(self.full(entry), entry.uid, entry.gid, f"{entry.permissions:04o}")
 
     def chmod(self, entry: Seen, add: int = 0, drop: int = 0) -> Repair:
         return Repair("chmod", self.full(entry), entry.device, entry.inode, add=add, drop=drop)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
 from ondol.explain import noise
-from ondol.explain.log_part import FailedTest, Part
+from ondol.explain.log_part import FailedTest, LogPart
 
 _FAILED = ("failure", "error")
 _TEXTS = (*_FAILED, "system-out", "system-err")
@@ -27,11 +27,11 @@ class JUnitLog:
         self.trouble = ""
         self._chunks = chunks
         self._failed: list[FailedTest] = []
-        self._ready: list[Part] = []
+        self._ready: list[LogPart] = []
         self._test = ""
         self._label = ""
         self._test_failed = False
-        self._test_parts: list[Part] = []
+        self._test_parts: list[LogPart] = []
         #: (number of its first line, pieces) of the text that is being read.
         self._text: tuple[int, list[str]] | None = None
         self._size = 0
@@ -42,7 +42,7 @@ class JUnitLog:
         self._parser.CharacterDataHandler = self._characters
         self._parser.EntityDeclHandler = self._entity
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[LogPart]:
         read = 0
         try:
             for chunk in self._chunks:
@@ -58,7 +58,7 @@ class JUnitLog:
             self.trouble = f"the XML could be read only up to line {self._parser.CurrentLineNumber}: {error}"
         yield from self._take()
 
-    def _take(self) -> list[Part]:
+    def _take(self) -> list[LogPart]:
         ready, self._ready = self._ready, []
         return ready
 
@@ -102,7 +102,7 @@ class JUnitLog:
         self._text = None
 
     def _keep(self, number: int, text: str) -> None:
-        part = Part(self._label, number, noise.without_escapes(text))
+        part = LogPart(self._label, number, noise.without_escapes(text))
         (self._test_parts if self._label else self._ready).append(part)
 
     def _finish_test(self, *, failed: bool) -> None:

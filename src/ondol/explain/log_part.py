@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ondol.light import Protocol, Record
 
 
-class Part(Record):
+class LogPart(Record):
     #: What the reader calls it: the same for all parts of one text; empty for what belongs to no test.
     label: str
     #: The number of its first line, as an editor counts them.
@@ -29,7 +29,7 @@ class Log(Protocol):
     #: Whatever kept the log from being read to its end; empty if nothing did.
     trouble: str
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[LogPart]:
         """The log in order. Consecutive parts with one label are one text. Needs the memory of one part."""
 
     def failed(self) -> list[FailedTest]:

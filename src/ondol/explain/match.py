@@ -38,7 +38,7 @@ class Hit(Record):
     chain: int
 
 
-class Verdict(Record):
+class LogVerdict(Record):
     """`cache`: a healer may be called for `signature.heals`. Else the kind of the first cause, or `unknown`."""
 
     kind: str
@@ -46,15 +46,15 @@ class Verdict(Record):
     line: str = ""
 
 
-def judge(text: str | Iterable[str], signatures: Sequence[Signature] | None = None) -> Verdict:
+def judge(text: str | Iterable[str], signatures: Sequence[Signature] | None = None) -> LogVerdict:
     """What the output of a failed command says about its cache; `cache` only where the cache is surely at fault."""
     cause = first_cause(list(scan(text, signatures)))
     if cause is None:
-        return Verdict("unknown", None)
+        return LogVerdict("unknown", None)
     kind = cause.signature.kind
     if kind == "cache" and not cause.signature.heals:
         kind = "unknown"
-    return Verdict(kind, cause.signature, cause.line)
+    return LogVerdict(kind, cause.signature, cause.line)
 
 
 def first_cause(hits: Sequence[Hit]) -> Hit | None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ondol.explain import noise
-from ondol.explain.log_part import FailedTest, Part
+from ondol.explain.log_part import FailedTest, LogPart
 from ondol.explain.match import blocks
 
 _RULE = re.compile(r"=+ (.+?) =+\s*$")
@@ -50,28 +50,28 @@ class PytestLog:
         #: the reason on the next line.
         self._reason_for = ""
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[LogPart]:
         for number, text in blocks(self._lines):
             if self._inside or self._reason_for or any(sign in text for sign in _SIGNS):
                 yield from self._split(text, number)
             else:
-                yield Part("", number, text)
+                yield LogPart("", number, text)
 
-    def _split(self, text: str, number: int) -> Iterator[Part]:
+    def _split(self, text: str, number: int) -> Iterator[LogPart]:
         held: list[str] = []
         for line in text.split("\n"):
             node_label, label = self._read(noise.without_prefix(line[:_LONGEST]))
             if held and (node_label or label != self._label):
-                yield Part(self._label, number - len(held), "\n".join(held))
+                yield LogPart(self._label, number - len(held), "\n".join(held))
                 held = []
             self._label = label
             if node_label:
-                yield Part(node_label, number, line)
+                yield LogPart(node_label, number, line)
             else:
                 held.append("" if self._traceback and noise.is_source(line) else line)
             number += 1
         if held:
-            yield Part(self._label, number - len(held), "\n".join(held))
+            yield LogPart(self._label, number - len(held), "\n".join(held))
 
     def _read(self, line: str) -> tuple[str, str]:
         """(the label of this line alone, if it names a failed test; the label of the section that it is in)"""

@@ -17,7 +17,7 @@ _TAIL = 256 << 10
 def run(
     argv: Sequence[str],
     env: Mapping[str, str],
-    on_end: Callable[[command.Ended], None],
+    on_end: Callable[[command.CommandEnded], None],
     warn: Callable[[str], None],
     *,
     through: Sequence[str] = (),

@@ -25,7 +25,7 @@ _NO_LOCKS = "uv-lock-not-supported"
 Tell = Callable[[str], None]
 
 
-class Request(Record):
+class GuardRequest(Record):
     argv: list[str]
     cache: str
     wait: float = 900.0
@@ -39,7 +39,7 @@ class Request(Record):
     make: bool = False
 
 
-class Attempt(Record):
+class GuardedAttempt(Record):
     status: int
     #: `cache`, `network` …, as `judge` said; empty if nobody asked.
     verdict: str = ""
@@ -50,17 +50,17 @@ class Attempt(Record):
 class GuardReport:
     """Filled in as the job goes on."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: GuardRequest) -> None:
         self.request = request
         self.status = 0
         self.cache = request.cache
         self.lock = ""
         self.passed: list[str] = []
         self.waited = 0.0
-        self.attempts: list[Attempt] = []
+        self.attempts: list[GuardedAttempt] = []
         #: Where the command's cache was for its last attempt, if not in `cache`.
         self.relocated = ""
-        self.healed: list[healing.Report] = []
+        self.healed: list[healing.HealingReport] = []
         self.not_started = ""
         self.warnings: list[str] = []
 
@@ -85,7 +85,7 @@ class GuardReport:
 class Guard:
     """One guarded command. `tell` says something to the user at once."""
 
-    def __init__(self, request: Request, env: Mapping[str, str], tell: Tell, progress: healing.Progress) -> None:
+    def __init__(self, request: GuardRequest, env: Mapping[str, str], tell: Tell, progress: healing.Progress) -> None:
         self._request = request
         self._env = dict(env)
         self._say = tell
@@ -136,7 +136,7 @@ class Guard:
         return failed and not self.report.not_started and self._request.heal != "off"
 
     def _run_command(self) -> bytes:
-        def on_end(ended: command.Ended) -> None:
+        def on_end(ended: command.CommandEnded) -> None:
             self.report.status = ended.status
             self.report.not_started = ended.not_started
 
@@ -145,7 +145,7 @@ class Guard:
             tail = b""
         else:
             tail = captured_command.run(self._request.argv, self._env, on_end, self._warn)
-        self.report.attempts.append(Attempt(self.report.status))
+        self.report.attempts.append(GuardedAttempt(self.report.status))
         return tail
 
     def _mended_after(self, tail: bytes) -> bool:
@@ -182,7 +182,7 @@ class Guard:
         """Whether somebody else may have mended the cache while our command ran."""
         return self._request.shared or not self._lock.standing
 
-    def _heal(self, family: str) -> healing.Report:
+    def _heal(self, family: str) -> healing.HealingReport:
         try:
             healed = healing.heal(family, self._lock, self._progress, whole=self._request.heal == "whole")
         finally:
@@ -196,7 +196,7 @@ class Guard:
             self._tell(f"kept in {healed.folder} on {healed.host}; delete it when you like")
         return healed
 
-    def _can_repeat(self, before: standard_input.State) -> bool:
+    def _can_repeat(self, before: standard_input.InputState) -> bool:
         if standard_input.rewind(before):
             return True
         self._tell("the cache is healed; not tried once more, because the standard input has been read")

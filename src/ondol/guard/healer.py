@@ -17,7 +17,7 @@ from ondol.light import Protocol, Record
 Progress = Callable[[int, int], None]
 
 
-class Bad(Record):
+class BadEntry(Record):
     """Something that must go, alone or with what leads to it."""
 
     #: The file or directory, absolute.
@@ -41,7 +41,7 @@ class Healer(Protocol):
     def recognises(self, cache: str) -> bool:
         """Whether this directory is such a cache, as far as a look at its names can tell."""
 
-    def examine(self, cache: str, progress: Progress) -> Iterator[Bad]:
+    def examine(self, cache: str, progress: Progress) -> Iterator[BadEntry]:
         """Everything bad in it. Reads as much as it must; other processes may be using the cache meanwhile.
 
         Never raises for what it finds: an entry that cannot be read is bad, one that vanishes while we look is not.

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from ondol.errors import OndolError
 from ondol.guard import kernel_locks
-from ondol.guard.healer import Bad, Healer
+from ondol.guard.healer import BadEntry, Healer
 from ondol.guard.healers import HEALERS
 from ondol.guard.set_aside import Aside, Identity, everything, identity_of
 from ondol.host import bounded, files, filesystem, identity
@@ -40,7 +40,7 @@ class Taken(Record):
     trouble: str = ""
 
 
-class Report(Record):
+class HealingReport(Record):
     family: str
     cache: str
     host: str
@@ -79,12 +79,12 @@ class Unlocked:
         yield
 
 
-def heal(family: str, lock: Locked, progress: Progress, *, whole: bool = False) -> Report:
+def heal(family: str, lock: Locked, progress: Progress, *, whole: bool = False) -> HealingReport:
     """Heal the cache of this lock, which is held. Never raises for what it finds there.
 
     `whole`: the user allows that everything goes where nothing finer is known, or nothing bad is found.
     """
-    report = Report(family, lock.cache, identity.hostname())
+    report = HealingReport(family, lock.cache, identity.hostname())
     healer = HEALERS.get(family)
     if healer and not healer.recognises(lock.cache):
         return report._replace(why_not=f"{lock.cache} is not a cache of {family}")
@@ -108,7 +108,7 @@ def family_of(cache: str) -> str:
 
 
 #: What is bad, and what its paths were when that was found out.
-_Found = list[tuple[Bad, dict[str, Identity | None]]]
+_Found = list[tuple[BadEntry, dict[str, Identity | None]]]
 
 
 def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
@@ -127,14 +127,14 @@ def _everything(cache: str, healer: Healer | None) -> _Found:
         paths = everything(cache, healer.not_entries if healer else ())
     except OSError:
         return []
-    return [_with_identity(Bad(path, "the whole cache is set aside, as --heal whole allows")) for path in paths]
+    return [_with_identity(BadEntry(path, "the whole cache is set aside, as --heal whole allows")) for path in paths]
 
 
-def _with_identity(bad: Bad) -> tuple[Bad, dict[str, Identity | None]]:
+def _with_identity(bad: BadEntry) -> tuple[BadEntry, dict[str, Identity | None]]:
     return bad, {path: identity_of(path) for path in (bad.path, *bad.pointers)}
 
 
-def _set_aside(found: _Found, healer: Healer | None, report: Report) -> tuple[tuple[Taken, ...], str]:
+def _set_aside(found: _Found, healer: Healer | None, report: HealingReport) -> tuple[tuple[Taken, ...], str]:
     try:
         place = Aside(report.cache, time.time())
     except OSError as error:
@@ -150,7 +150,7 @@ def _set_aside(found: _Found, healer: Healer | None, report: Report) -> tuple[tu
         place.close()
 
 
-def _take(place: Aside, bad: Bad, known: dict[str, Identity | None], cache: str, *, alone: bool) -> Taken:
+def _take(place: Aside, bad: BadEntry, known: dict[str, Identity | None], cache: str, *, alone: bool) -> Taken:
     name = os.path.relpath(bad.path, cache)
     # Somebody may be reading it who was led there before. Without the names nobody else will be; that is enough.
     paths = [*bad.pointers, bad.path] if alone or not bad.pointers else list(bad.pointers)
@@ -192,7 +192,7 @@ def _wait_for(fd: int) -> bool:
     return True
 
 
-def _note(report: Report, taken: tuple[Taken, ...]) -> str:
+def _note(report: HealingReport, taken: tuple[Taken, ...]) -> str:
     lines = [
         f"Set aside by `ondol guard` on {report.host}, {time.strftime('%Y-%m-%d %H:%M:%SZ', time.gmtime())},",
         f"from {report.cache}, because these entries were found to be bad:",

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from ondol import words
 from ondol.guard import kernel_locks
 from ondol.guard.holder import Holder
-from ondol.guard.lock_parts import DirectoryPart, FilePart, LeasePart, Part
-from ondol.guard.lock_place import Identity, Place, Unusable, candidates, identify, open_place
+from ondol.guard.lock_parts import DirectoryPart, FilePart, LeasePart, LockPart
+from ondol.guard.lock_place import Identity, LockPlace, NoLockFile, candidates, identify, open_place
 from ondol.host import files, filesystem, process
 from ondol.words import is_number
 
@@ -60,11 +60,11 @@ class CacheLock:
         self._env = env
         self._wait = wait
         self._make = make
-        self._places: list[Place] = []
+        self._places: list[LockPlace] = []
         self._distant = self._directory_is_enough = False
         self._inherited = False
         self._shared = False
-        self._parts: list[Part] = []
+        self._parts: list[LockPart] = []
         self._note = -1
         self._spoke_at = 0.0
 
@@ -148,17 +148,17 @@ class CacheLock:
             if self._take_at(place, started):
                 return
 
-    def _take_at(self, place: Place, started: float) -> bool:
+    def _take_at(self, place: LockPlace, started: float) -> bool:
         """Whether this place is the one: its file can be made, and something there works as a lock."""
         try:
             if self._take(FilePart(place, distant=self._distant and place.common), started):
                 return True
-        except Unusable as why:
+        except NoLockFile as why:
             self.passed.append(f"{place.source} ({place.path}): {why}")
             return False
         return self._take(LeasePart(place, self._holder().encode(), self._tell), started)
 
-    def _take(self, part: Part, started: float) -> bool:
+    def _take(self, part: LockPart, started: float) -> bool:
         pause = _SHORTEST_PAUSE
         try:
             while not part.attempt(self._shared):
@@ -176,7 +176,7 @@ class CacheLock:
         self._parts.append(part)
         return True
 
-    def _speak(self, elapsed: float, part: Part) -> None:
+    def _speak(self, elapsed: float, part: LockPart) -> None:
         if elapsed >= (self._spoke_at + _NEXT_WORD if self._spoke_at else _FIRST_WORD):
             self._spoke_at = elapsed
             self._tell(f"waiting for {self.cache}, {self._whose(part.note())}")
@@ -193,7 +193,7 @@ class CacheLock:
         for place in self._places:
             try:
                 self._note = open_place(place)
-            except Unusable:
+            except NoLockFile:
                 continue
             try:
                 os.ftruncate(self._note, 0)
@@ -209,7 +209,7 @@ def _is_over(holder: Holder) -> bool:
     return holder.owner.boot == process.boot_id() and process.certainly_dead(holder.owner)
 
 
-def _read_note(place: Place) -> bytes:
+def _read_note(place: LockPlace) -> bytes:
     try:
         return files.read_regular(place.path, _MAX_NOTE)[0]
     except OSError:

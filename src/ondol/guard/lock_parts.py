@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ondol.errors import OndolError
 from ondol.guard import kernel_locks
 from ondol.guard.lease import Lease
-from ondol.guard.lock_place import Place, open_place
+from ondol.guard.lock_place import LockPlace, open_place
 from ondol.host import bounded, files
 from ondol.light import Protocol
 
@@ -16,7 +16,7 @@ from ondol.light import Protocol
 ANSWER = 10.0
 
 
-class Part(Protocol):
+class LockPart(Protocol):
     kind: str
     where: str
 
@@ -63,7 +63,7 @@ class DirectoryPart:
 class FilePart:
     """A lock file. `distant`: on a file system whose locks may hang."""
 
-    def __init__(self, place: Place, *, distant: bool) -> None:
+    def __init__(self, place: LockPlace, *, distant: bool) -> None:
         self.where = place.path
         self.kind = ""
         self._place = place
@@ -123,7 +123,7 @@ class LeasePart:
 
     kind = "lease"
 
-    def __init__(self, place: Place, note: bytes, lost: Callable[[str], None]) -> None:
+    def __init__(self, place: LockPlace, note: bytes, lost: Callable[[str], None]) -> None:
         self.where = place.path
         self._lease = Lease(place.path, note)
         self._lost = lost

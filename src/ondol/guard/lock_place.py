@@ -34,7 +34,7 @@ class Identity(Record):
         return f"{self.device:x}-{self.inode:x}{below}"[:200]
 
 
-class Place(Record):
+class LockPlace(Record):
     path: str
     #: `beside the cache` …: where it comes from, for people.
     source: str
@@ -44,7 +44,7 @@ class Place(Record):
     made: bool = False
 
 
-class Unusable(Exception):
+class NoLockFile(Exception):
     """No lock file can be had there, and why."""
 
 
@@ -60,21 +60,21 @@ def identify(cache: str) -> Identity:
             path, below = above or "/", os.path.join(name, below) if below else name
 
 
-def candidates(cache: str, identity: Identity, env: Mapping[str, str]) -> list[Place]:
+def candidates(cache: str, identity: Identity, env: Mapping[str, str]) -> list[LockPlace]:
     """In order. `cache` is a real path."""
     above, name = os.path.split(cache)
     found = []
     # A cache that is a mount point (a volume of a container) has something else beside it for everybody.
     if identify(above).device == identity.device:
-        found.append(Place(os.path.join(above, f".{name}{SUFFIX}"), "beside the cache", True))
-    found.append(Place(os.path.join(cache, SUFFIX), "inside the cache", True))
+        found.append(LockPlace(os.path.join(above, f".{name}{SUFFIX}"), "beside the cache", True))
+    found.append(LockPlace(os.path.join(cache, SUFFIX), "inside the cache", True))
     file = f"ondol-{identity.name()}.lock"
     runtime = env.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(runtime):
-        found.append(Place(os.path.join(runtime, file), "XDG_RUNTIME_DIR", False))
+        found.append(LockPlace(os.path.join(runtime, file), "XDG_RUNTIME_DIR", False))
     for base in ("/tmp", "/var/tmp"):
         private = os.path.join(base, f"ondol-{os.geteuid()}")
-        found.append(Place(os.path.join(private, file), "a private directory", False, made=True))
+        found.append(LockPlace(os.path.join(private, file), "a private directory", False, made=True))
     return found
 
 
@@ -93,23 +93,23 @@ def private_directory(name: str) -> str:
     raise refused
 
 
-def open_place(place: Place) -> int:
-    """The lock file, open for reading and writing; created if it is not there. Raises `Unusable`."""
+def open_place(place: LockPlace) -> int:
+    """The lock file, open for reading and writing; created if it is not there. Raises `NoLockFile`."""
     try:
         if not place.common:
             os.close(files.open_private(os.path.dirname(place.path), make=place.made))
         fd = _open_or_create(place)
     except OSError as error:
-        raise Unusable(error.strerror or str(error))
+        raise NoLockFile(error.strerror or str(error))
     status = os.fstat(fd)
     # A second name means that somebody put another file of ours here for us to write into.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(fd)
-        raise Unusable("something else has that name")
+        raise NoLockFile("something else has that name")
     return fd
 
 
-def _open_or_create(place: Place) -> int:
+def _open_or_create(place: LockPlace) -> int:
     refused: OSError | None = None
     for _ in range(_TRIES):  # it may appear, open up, or be cleaned away, between two calls
         try:
@@ -132,7 +132,7 @@ def _open_or_create(place: Place) -> int:
     raise refused or OSError(0, "it appears and vanishes")
 
 
-def _create(place: Place) -> int:
+def _create(place: LockPlace) -> int:
     """A new file; where everybody comes, open to everybody from its first moment on, as uv makes its own."""
     if not place.common:
         return os.open(place.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o600)

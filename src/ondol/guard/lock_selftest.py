@@ -18,7 +18,7 @@ _KEEP = 0.02
 _TIME = 300.0
 
 
-class Result(Record):
+class SelftestResult(Record):
     processes: int
     rounds: int
     #: How often somebody else was inside.
@@ -29,7 +29,9 @@ class Result(Record):
     passed: tuple[str, ...]
 
 
-def prove(cache: str, processes: int, env: Mapping[str, str], wait: float, tell: Callable[[str], None]) -> Result:
+def prove(
+    cache: str, processes: int, env: Mapping[str, str], wait: float, tell: Callable[[str], None]
+) -> SelftestResult:
     """Let so many processes in and out. `clashes == 0`, a lock that stands and some waiting are the proof."""
     here = {name: value for name, value in env.items() if not name.startswith("ONDOL_GUARDED")}
     lock = CacheLock(cache, _somebody, tell, here, wait=wait)
@@ -47,7 +49,7 @@ def prove(cache: str, processes: int, env: Mapping[str, str], wait: float, tell:
         )
     answers = bounded.in_parallel(pieces, lambda _: _enter(cache, marker, here, wait), processes, _TIME)
     files.unlink_quietly(marker)
-    return Result(
+    return SelftestResult(
         processes,
         len(answers),
         sum(clash for clash, _, _, _ in answers),

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 
 from ondol.guard import msgpack, wheel_record
-from ondol.guard.healer import Bad, Progress, launched
+from ondol.guard.healer import BadEntry, Progress, launched
 from ondol.host import files, identity
 from ondol.light import Any
 from ondol.words import is_number
@@ -41,7 +41,7 @@ class Pip:
     def recognises(self, cache: str) -> bool:
         return any(os.path.isdir(os.path.join(cache, name)) for name in (_SEPARATE, _TOGETHER, _WHEELS, "selfcheck"))
 
-    def examine(self, cache: str, progress: Progress) -> Iterator[Bad]:
+    def examine(self, cache: str, progress: Progress) -> Iterator[BadEntry]:
         downloads = [*_files(os.path.join(cache, _SEPARATE)), *_files(os.path.join(cache, _TOGETHER))]
         downloads = [path for path in downloads if not path.endswith(".body")]
         wheels = [path for path in _files(os.path.join(cache, _WHEELS)) if path.endswith(".whl")]
@@ -71,12 +71,12 @@ def _files(folder: str) -> Iterator[str]:
         yield from (os.path.join(here, name) for name in sorted(names))
 
 
-def _wheel(path: str) -> Bad | None:
+def _wheel(path: str) -> BadEntry | None:
     why = wheel_record.fault_in_zip(path)
-    return Bad(path, why) if why else None
+    return BadEntry(path, why) if why else None
 
 
-def _download(path: str) -> Bad | None:
+def _download(path: str) -> BadEntry | None:
     """A torn one; what is not written as pip writes it is not judged."""
     separate = f"{os.sep}{_SEPARATE}{os.sep}" in path
     try:
@@ -84,27 +84,27 @@ def _download(path: str) -> Bad | None:
     except (FileNotFoundError, files.TooLarge):
         return None
     except OSError as error:
-        return Bad(path, f"it cannot be read: {error.strerror or error}")
+        return BadEntry(path, f"it cannot be read: {error.strerror or error}")
     if data and not data.startswith(_MAGIC):
         return None
     try:
         response = msgpack.decode(data, len(_MAGIC))[0]["response"]
     except (ValueError, TypeError, KeyError):
-        return Bad(path, "it is cut off")
+        return BadEntry(path, "it is cut off")
     body = f"{path}.body"
     if not separate:
         why = _fault_in_body(response, io.BytesIO(response.get("body", b"")))
-        return Bad(path, why) if why else None
+        return BadEntry(path, why) if why else None
     try:
         with open(os.open(body, files.READ), "rb") as file:
             why = _fault_in_body(response, file)
     except FileNotFoundError:
         why = "its body is missing" if time.time() - status.st_mtime > _STILL_WRITING else ""
-        return Bad(path, why) if why else None
+        return BadEntry(path, why) if why else None
     except OSError as error:
         why = f"it cannot be read: {error.strerror or error}"
     # pip finds an entry by the file with the headers, so that is what leads to the body.
-    return Bad(body, why, (path,)) if why else None
+    return BadEntry(body, why, (path,)) if why else None
 
 
 def _fault_in_body(response: Any, body: Any) -> str:

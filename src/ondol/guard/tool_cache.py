@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ondol.errors import EntryRefused
-from ondol.guard.healer import Bad, Progress
+from ondol.guard.healer import BadEntry, Progress
 from ondol.host import identity
 from ondol.tools import registry, table
 from ondol.tools.api import CacheDir, Found, Refused, Tool
@@ -31,14 +31,14 @@ class ToolCache:
     def recognises(self, cache: str) -> bool:
         return any(isinstance(item, Found) or item.kind == "torn" for item in self._scan(cache))
 
-    def examine(self, cache: str, progress: Progress) -> Iterator[Bad]:
+    def examine(self, cache: str, progress: Progress) -> Iterator[BadEntry]:
         tool, items = registry.load(self._row), list(self._scan(cache))
         for number, item in enumerate(items):
             progress(number, len(items))
             if isinstance(item, Found):
                 yield from _torn_files(tool, CacheDir(cache, ours=False), item)
             elif item.kind == "torn":
-                yield Bad(os.path.join(cache, item.place), item.why)
+                yield BadEntry(os.path.join(cache, item.place), item.why)
 
     def _scan(self, cache: str) -> Iterator[Found | Refused]:
         try:
@@ -54,7 +54,7 @@ class ToolCache:
         return table.default_location(self._row, env)
 
 
-def _torn_files(tool: Tool, cache: CacheDir, found: Found) -> Iterator[Bad]:
+def _torn_files(tool: Tool, cache: CacheDir, found: Found) -> Iterator[BadEntry]:
     """The files of an entry that turn out torn when they are read; the file that leads to them goes first."""
     for name in found.names:
         try:
@@ -63,6 +63,6 @@ def _torn_files(tool: Tool, cache: CacheDir, found: Found) -> Iterator[Bad]:
             if refusal.because == "torn":
                 leads = tool.witness(found.names)
                 pointers = (os.path.join(cache.path, found.folder, leads),) if leads != name else ()
-                yield Bad(os.path.join(cache.path, found.folder, name), refusal.what, pointers)
+                yield BadEntry(os.path.join(cache.path, found.folder, name), refusal.what, pointers)
         except OSError:
             continue  # gone at this moment, or another user's

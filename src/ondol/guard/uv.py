@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ondol.guard import msgpack, wheel_record
-from ondol.guard.healer import Bad, Progress, launched
+from ondol.guard.healer import BadEntry, Progress, launched
 from ondol.host import files, identity
 
 _BUCKETS = re.compile(
@@ -38,7 +38,7 @@ class Uv:
     def recognises(self, cache: str) -> bool:
         return bool(_buckets(cache, _BUCKETS))
 
-    def examine(self, cache: str, progress: Progress) -> Iterator[Bad]:
+    def examine(self, cache: str, progress: Progress) -> Iterator[BadEntry]:
         names = _Names()
         for bucket in _buckets(cache, _POINTING):
             yield from names.read(bucket)
@@ -50,7 +50,7 @@ class Uv:
             leading = names.to(path)
             why = _fault_in_archive(path, wanted=bool(leading))
             if why and os.path.lexists(path):
-                yield Bad(path, f"{why} ({_package(path, leading)})", leading)
+                yield BadEntry(path, f"{why} ({_package(path, leading)})", leading)
         progress(len(archives), len(archives))
 
     def asks(self, argv: Sequence[str]) -> list[str]:
@@ -109,7 +109,7 @@ class _Names:
         #: bucket → file → content
         self._files: dict[str, dict[str, bytes]] = {}
 
-    def read(self, bucket: str) -> Iterator[Bad]:
+    def read(self, bucket: str) -> Iterator[BadEntry]:
         """Everything in a bucket; what cannot be read, or holds a torn wheel, is bad at once."""
         contents = self._files.setdefault(bucket, {})
         for path in _walk(bucket):
@@ -117,14 +117,14 @@ class _Names:
                 self._link(path)
             elif path.endswith(".whl") and os.path.isfile(path):
                 if (why := wheel_record.fault_in_zip(path)) and os.path.lexists(path):
-                    yield Bad(path, why)
+                    yield BadEntry(path, why)
             elif path.endswith(_TORN):
                 try:
                     contents[path] = files.read_regular(path, _MAX_POINTER)[0]
                 except FileNotFoundError:
                     continue
                 except OSError as error:
-                    yield Bad(path, f"it cannot be read: {error.strerror or error}")
+                    yield BadEntry(path, f"it cannot be read: {error.strerror or error}")
 
     def _link(self, path: str) -> None:
         try:
@@ -139,10 +139,10 @@ class _Names:
         elif not os.path.exists(there := os.path.join(os.path.dirname(path), folder)) or _may(there, os.X_OK):
             self._dangling.append(path)  # gone, and not only in a directory that we may not look into
 
-    def bad(self) -> Iterator[Bad]:
+    def bad(self) -> Iterator[BadEntry]:
         for link in self._dangling:
             if os.path.lexists(link) and not os.path.exists(link):
-                yield Bad(link, "it leads to an archive that is gone", _beside(link))
+                yield BadEntry(link, "it leads to an archive that is gone", _beside(link))
         for contents in self._files.values():
             yield from _torn(contents)
 
@@ -175,12 +175,12 @@ def _walk(folder: str) -> Iterator[str]:
             yield from _walk(entry.path)
 
 
-def _torn(contents: Mapping[str, bytes]) -> Iterator[Bad]:
+def _torn(contents: Mapping[str, bytes]) -> Iterator[BadEntry]:
     """Files of one bucket that end too early. If not one of them is whole, it is we who do not know their format."""
     whole = {path: _is_whole(data) for path, data in contents.items()}
     for path, good in whole.items():
         if not good and (any(whole.values()) or not contents[path]):
-            yield Bad(path, "it is empty" if not contents[path] else "it is cut off")
+            yield BadEntry(path, "it is empty" if not contents[path] else "it is cut off")
 
 
 def _is_whole(data: bytes) -> bool:
@@ -197,28 +197,28 @@ def _is_whole(data: bytes) -> bool:
     return length == end or len(data) - 8 - length == end
 
 
-def _closed_to_us(cache: str) -> Iterator[Bad]:
+def _closed_to_us(cache: str) -> Iterator[BadEntry]:
     """Directories of a cache of ours in which another user (`sudo uv …`, once) left us no room to work."""
     if not _is_ours(cache):
         return
     for bucket in _buckets(cache, _BUCKETS):
         lock = os.path.join(bucket, ".git")  # opened for writing by every uv that starts
         if not _may(bucket, os.R_OK | os.W_OK | os.X_OK):
-            yield Bad(bucket, _whose(bucket))
+            yield BadEntry(bucket, _whose(bucket))
         elif os.path.lexists(lock) and not _may(lock, os.W_OK):
-            yield Bad(lock, _whose(lock))
+            yield BadEntry(lock, _whose(lock))
         elif _POINTING.fullmatch(os.path.basename(bucket)):
             yield from _closed_below(bucket)
 
 
-def _closed_below(folder: str) -> Iterator[Bad]:
+def _closed_below(folder: str) -> Iterator[BadEntry]:
     for path in _children(folder):
         if not os.path.isdir(path) or os.path.islink(path) or os.path.basename(path) == "src":
             continue
         if _may(path, os.R_OK | os.W_OK | os.X_OK):
             yield from _closed_below(path)
         else:
-            yield Bad(path, _whose(path))
+            yield BadEntry(path, _whose(path))
 
 
 def _is_ours(path: str) -> bool:

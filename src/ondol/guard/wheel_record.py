@@ -30,7 +30,7 @@ _NEEDED = ("METADATA", "WHEEL", "RECORD")
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError)
 
 
-class Row(Record):
+class RecordRow(Record):
     path: str
     algorithm: str
     digest: str
@@ -127,7 +127,7 @@ def _fault_in_info(source: Source, info: str) -> str:
     return next((why for why in (_fault_in_row(source, row) for row in rows) if why), "")
 
 
-def parse(data: bytes) -> list[Row]:
+def parse(data: bytes) -> list[RecordRow]:
     """The rows that can be checked, of paths inside the wheel. Raises `csv.Error`."""
     rows = []
     for fields in csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")):
@@ -135,11 +135,11 @@ def parse(data: bytes) -> list[Row]:
         algorithm, _, digest = checksum.partition("=")
         inside = path and not os.path.isabs(path) and ".." not in path.split("/")
         if inside and digest and algorithm in _ALGORITHMS:
-            rows.append(Row(path, algorithm, digest.rstrip("="), int(size) if is_number(size) else None))
+            rows.append(RecordRow(path, algorithm, digest.rstrip("="), int(size) if is_number(size) else None))
     return rows
 
 
-def _fault_in_row(source: Source, row: Row) -> str:
+def _fault_in_row(source: Source, row: RecordRow) -> str:
     digest = hashlib.new(row.algorithm)
     size = 0
     try:

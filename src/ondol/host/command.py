@@ -26,7 +26,7 @@ def starting() -> None:
         at_start.pop()()
 
 
-class Ended(Record):
+class CommandEnded(Record):
     status: int
     #: Why the command never ran, for 126 and 127; empty otherwise.
     not_started: str = ""
@@ -37,7 +37,7 @@ class Ended(Record):
 def run(
     argv: Sequence[str],
     env: Mapping[str, str],
-    on_end: Callable[[Ended], None],
+    on_end: Callable[[CommandEnded], None],
     *,
     through: Sequence[str] = (),
     streams: Mapping[int, int] | None = None,
@@ -48,7 +48,7 @@ def run(
     `streams`: standard descriptors that are not ours (1, 2) → the descriptor to use instead.
     """
     program = find(argv[0], env)
-    if isinstance(program, Ended):
+    if isinstance(program, CommandEnded):
         on_end(program)
         return
     watched = {*FORWARDED, signal.SIGCHLD}
@@ -58,7 +58,7 @@ def run(
     try:
         spawn = partial(_spawn_through, through) if through else _spawn
         pid = spawn(program, argv, env, before, streams or {})
-        on_end(pid if isinstance(pid, Ended) else _wait(pid, watched))
+        on_end(pid if isinstance(pid, CommandEnded) else _wait(pid, watched))
     finally:
         # What is still pending was meant for the command, which is over.
         while pending := signal.sigpending() & watched:
@@ -78,7 +78,7 @@ def hold_standard_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)  # the lowest free number, which is this one
 
 
-def find(name: str, env: Mapping[str, str]) -> str | Ended:
+def find(name: str, env: Mapping[str, str]) -> str | CommandEnded:
     """The file that a shell would execute, or the shell's verdict that there is none."""
     if "/" in name:
         candidates = [name]
@@ -87,14 +87,14 @@ def find(name: str, env: Mapping[str, str]) -> str | Ended:
     refused = ""
     for candidate in candidates:
         if os.path.isdir(candidate) and "/" in name:
-            return Ended(exitcodes.NOT_EXECUTABLE, f"{name}: is a directory")
+            return CommandEnded(exitcodes.NOT_EXECUTABLE, f"{name}: is a directory")
         if os.path.isfile(candidate):
             if os.access(candidate, os.X_OK):
                 return candidate
             refused = candidate
     if refused:
-        return Ended(exitcodes.NOT_EXECUTABLE, f"{refused}: permission denied")
-    return Ended(exitcodes.NOT_FOUND, f"{name}: command not found")
+        return CommandEnded(exitcodes.NOT_EXECUTABLE, f"{refused}: permission denied")
+    return CommandEnded(exitcodes.NOT_FOUND, f"{name}: command not found")
 
 
 def _spawn(
@@ -103,7 +103,7 @@ def _spawn(
     env: Mapping[str, str],
     mask: set[signal.Signals | int],
     streams: Mapping[int, int],
-) -> int | Ended:
+) -> int | CommandEnded:
     starting()
     redirections = [(os.POSIX_SPAWN_DUP2, source, number) for number, source in streams.items()]
 
@@ -128,7 +128,7 @@ def _spawn(
         detail = f"{program}: {error.strerror}"
         if missing:
             detail += " (the interpreter in its first line?)"
-        return Ended(status, detail)
+        return CommandEnded(status, detail)
 
 
 def _spawn_through(
@@ -138,7 +138,7 @@ def _spawn_through(
     env: Mapping[str, str],
     mask: set[signal.Signals | int],
     streams: Mapping[int, int],
-) -> int | Ended:
+) -> int | CommandEnded:
     from ondol.host import fixed_place  # only a job that asked for fixed paths pays for it
 
     words = fixed_place.command_line(through, program, argv, mask)
@@ -146,7 +146,7 @@ def _spawn_through(
     return _spawn(words[0], words, env, {*mask, *FORWARDED}, streams)
 
 
-def _wait(pid: int, watched: set[signal.Signals]) -> Ended:
+def _wait(pid: int, watched: set[signal.Signals]) -> CommandEnded:
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -183,8 +183,8 @@ def _in_foreground() -> bool:
         os.close(terminal)
 
 
-def _ended(status: int) -> Ended:
+def _ended(status: int) -> CommandEnded:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        return Ended(exitcodes.from_signal(number), signal=number)
-    return Ended(os.WEXITSTATUS(status))
+        return CommandEnded(exitcodes.from_signal(number), signal=number)
+    return CommandEnded(os.WEXITSTATUS(status))

@@ -38,7 +38,7 @@ _FORBIDDING = {
 }
 
 
-class Refused(Exception):
+class NotPossible(Exception):
     """It cannot be done here; the text says why."""
 
 
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
     places = dict(zip(pairs[::2], pairs[1::2], strict=True))
     try:
         enter(base, places)
-    except Refused as refusal:
+    except NotPossible as refusal:
         if mode == "try":
             sys.stdout.write(str(refusal))
             return 1
@@ -57,9 +57,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def enter(base: str, places: Mapping[str, str]) -> None:
-    """Give this process a mount namespace of its own, with the places in it. Raises `Refused`, then it is half done."""
+    """Give this process a mount namespace of its own, with the places in it. Raises `NotPossible`, half done."""
     if not os.path.isdir(base) or os.path.realpath(base) != base:
-        raise Refused(f"there is no directory {base} to mount on")
+        raise NotPossible(f"there is no directory {base} to mount on")
     here = _directory()
     _leave_namespace()
     try:
@@ -70,7 +70,7 @@ def enter(base: str, places: Mapping[str, str]) -> None:
         if here == base or here.startswith(base + "/"):
             os.chdir(here)  # the same directory, seen through the mounts that now lie over it
     except OSError as error:
-        raise Refused(_because("mounting", error))
+        raise NotPossible(_because("mounting", error))
 
 
 def _leave_namespace() -> None:
@@ -78,7 +78,7 @@ def _leave_namespace() -> None:
         _unshare(_NEW_MOUNTS)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EINVAL):
-            raise Refused(_because("a mount namespace", error))
+            raise NotPossible(_because("a mount namespace", error))
         _leave_user_namespace()
 
 
@@ -95,7 +95,7 @@ def _leave_user_namespace() -> None:
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(line)
     except OSError as error:
-        raise Refused(_because("a user namespace", error))
+        raise NotPossible(_because("a user namespace", error))
 
 
 def _cover(base: str, sources: Mapping[str, int]) -> None:
@@ -106,9 +106,9 @@ def _cover(base: str, sources: Mapping[str, int]) -> None:
         before = [entry for entry in entries if not (nested and entry.name == NAME)]
     outer = set(os.listdir(f"{base}/{NAME}")) - set(sources) if nested else set()
     if any(entry.name == NAME for entry in before):
-        raise Refused(f"{base}/{NAME} is there already and would be hidden")
+        raise NotPossible(f"{base}/{NAME} is there already and would be hidden")
     if len(before) > _MOST_KEPT:
-        raise Refused(f"{base} has {len(before)} entries")
+        raise NotPossible(f"{base} has {len(before)} entries")
     mask = os.umask(0)
     try:
         _mount(NAME, base, "tmpfs", _NO_SUID | _NO_DEVICES, "mode=755")

@@ -16,7 +16,7 @@ import termios
 from ondol.light import Record
 
 
-class State(Record):
+class InputState(Record):
     """What can be seen of a descriptor without reading from it."""
 
     kind: str
@@ -25,15 +25,15 @@ class State(Record):
     hung_up: bool = False
 
 
-def look() -> State:
+def look() -> InputState:
     try:
         mode = os.fstat(0).st_mode
     except OSError:
-        return State("closed")
+        return InputState("closed")
     if stat.S_ISREG(mode):
-        return State("file", offset=os.lseek(0, 0, os.SEEK_CUR))
+        return InputState("file", offset=os.lseek(0, 0, os.SEEK_CUR))
     if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
-        return State("device")  # a terminal, /dev/null
+        return InputState("device")  # a terminal, /dev/null
     waiting = array.array("i", [0])
     poller = select.poll()
     poller.register(0, select.POLLIN)
@@ -41,11 +41,11 @@ def look() -> State:
         fcntl.ioctl(0, termios.FIONREAD, waiting)
         events = dict(poller.poll(0)).get(0, 0)
     except OSError:
-        return State("unknown", offset=-1)
-    return State("pipe", waiting=waiting[0], hung_up=bool(events & select.POLLHUP))
+        return InputState("unknown", offset=-1)
+    return InputState("pipe", waiting=waiting[0], hung_up=bool(events & select.POLLHUP))
 
 
-def rewind(before: State) -> bool:
+def rewind(before: InputState) -> bool:
     """Make it what it was when `before` was taken. False if that is impossible."""
     if before.kind == "file":
         try:

@@ -29,7 +29,7 @@ class Problem(Record):
 
 
 class Adopted(Record):
-    outcome: publish.Outcome
+    outcome: publish.PublishResult
     found: int
     problems: list[Problem]
 
@@ -56,7 +56,7 @@ def adopt(
     problems = [_problem(cache, item) for item in items if isinstance(item, Refused)]
     problems += _foreign(cache, found, partial(store.trusts, scope=scope))
     if dry_run:
-        return Adopted(publish.Outcome(), len(found), problems)
+        return Adopted(publish.PublishResult(), len(found), problems)
     publisher = publish.Publisher(store, tool, cache, scope, provenance, sign)
     outcome = publish.publish(publisher, found, progress, 3600.0)
     problems += [_problem(cache, Refused(kind, place, why)) for kind, place, why in outcome.refused]

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.room.fill import Filled
     from ondol.room.harvest import New, Span, Used
-    from ondol.room.publish import Outcome
+    from ondol.room.publish import PublishResult
     from ondol.store.api import Stat
     from ondol.tools.api import Found
 
@@ -34,7 +34,9 @@ def load(job: Job) -> None:
     """
     import json  # noqa: F401
 
-    from ondol.report import github, terminal  # noqa: F401
+    from ondol.report import (
+        job_github,  # noqa: F401
+    )
 
     if not job.managed:
         return
@@ -61,7 +63,7 @@ def beside(job: Job) -> None:
 
 def conclude(job: Job) -> None:
     status = job.report.status
-    given: dict[str, Outcome] = {}
+    given: dict[str, PublishResult] = {}
     if job.helper:
         from ondol.jobs import beside
 
@@ -128,7 +130,7 @@ def _look_in_child(job: Job, tools: list[Row], spans: list[Span], cut_off: bool,
     return answers
 
 
-def _note(job: Job, tool: Row, used: Used, new: New, given: Outcome | None) -> tuple[list[Found], list[Filled]]:
+def _note(job: Job, tool: Row, used: Used, new: New, given: PublishResult | None) -> tuple[list[Found], list[Filled]]:
     """(new and not yet given to the store, used); nothing is published here."""
     filled = job.filled.get(tool.name, [])
     there = set(given.there) if given else set()
@@ -164,7 +166,7 @@ def _publish(
     job: Job,
     new: dict[str, list[Found]],
     used: dict[str, list[Filled]],
-    given: dict[str, Outcome],
+    given: dict[str, PublishResult],
 ) -> None:
     started = time.monotonic()
     work = partial(_publish_in_child, job, new, used, given)
@@ -188,7 +190,7 @@ def _publish_in_child(
     job: Job,
     new: dict[str, list[Found]],
     used: dict[str, list[Filled]],
-    given: dict[str, Outcome],
+    given: dict[str, PublishResult],
     report: bounded.Report,
 ) -> Any:
     from ondol.jobs import provenance
@@ -199,7 +201,7 @@ def _publish_in_child(
     store = open_store(job.settings)
     origin = provenance.of_job(job.env) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
-    answers: dict[str, Outcome] = {}
+    answers: dict[str, PublishResult] = {}
     needed: list[Address] = []
     for row in job.managed:
         found = new.get(row.name)
@@ -232,7 +234,7 @@ def _stats(job: Job, used: dict[str, list[Filled]]) -> list[Stat]:
     return rows
 
 
-def _take(job: Job, name: str, outcome: Outcome) -> None:
+def _take(job: Job, name: str, outcome: PublishResult) -> None:
     """Beside the command and after it: both count."""
     told = job.report.tools[name]
     refused = Counter(told.refused) + Counter(kind for kind, _, _ in outcome.refused)

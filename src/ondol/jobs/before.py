@@ -22,7 +22,7 @@ from ondol.trust import policy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ondol.room.fill import Result
+    from ondol.room.fill import FillResult
     from ondol.store.api import Backend, Stored
 
     _Entries = list[list[Stored]]
@@ -33,7 +33,7 @@ _NOT_TUNED = "autotuning results are neither taken nor given: a job with --froze
 class Fill(Record):
     """What a store gave for one tool."""
 
-    result: Result
+    result: FillResult
     #: Entries that `fill-max` leaves out, and that this job's wishes do.
     left_out: int = 0
     untuned: int = 0
@@ -117,7 +117,7 @@ def _plan(job: Job) -> None:
     job.manage(managed, cold, through)
 
 
-def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.Plan:
+def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.ToolPlan:
     """What this job does for a tool whose cache is to be this directory. `nested`: inside another `ondol run`."""
 
     def why_common(path: str) -> str:
@@ -129,15 +129,15 @@ def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.Plan:
     return table.plan(tool, job.env, cache_dir, asked=asked, wish=_wish(job, tool), why_common=why_common)
 
 
-def _wish(job: Job, tool: Row) -> table.Wish:
+def _wish(job: Job, tool: Row) -> table.ToolWish:
     setting = str(job.settings.value(tool.setting)) if tool.setting else ""
     # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
     publishes = job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish
-    return table.Wish(job.asked_for_tuning(tool) and not job.measures, publishes, setting)
+    return table.ToolWish(job.asked_for_tuning(tool) and not job.measures, publishes, setting)
 
 
 def _fixed_places(job: Job, tools: list[Row]) -> tuple[dict[str, str], list[Row], list[str]]:
-    """As `fixed.arrange`."""
+    """As `fixed_paths.arrange`."""
     tools = [tool for tool in tools if _make_cache_dir(job, tool)]
     if not tools:
         return {}, [], []
@@ -147,9 +147,9 @@ def _fixed_places(job: Job, tools: list[Row]) -> tuple[dict[str, str], list[Row]
             f"{names}: private and cold, because a fixed path needs `ondol run` around the command"
         )
         return {}, tools, []
-    from ondol.jobs import fixed
+    from ondol.jobs import fixed_paths
 
-    return fixed.arrange(job, tools)
+    return fixed_paths.arrange(job, tools)
 
 
 def _make_cache_dir(job: Job, tool: Row) -> bool:

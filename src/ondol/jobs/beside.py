@@ -21,7 +21,7 @@ from ondol.jobs.open_store import open_store
 from ondol.light import Record
 from ondol.room import fill, harvest
 from ondol.room.harvest import SETTLING
-from ondol.room.publish import Outcome, Publisher
+from ondol.room.publish import Publisher, PublishResult
 from ondol.store.entry import Address
 from ondol.tools import registry
 from ondol.tools.api import Found
@@ -50,17 +50,17 @@ def start(job: Job) -> None:
         job.work_beside(partial(_work, job, managed, time.time(), gives), _MEMORY)
 
 
-class Done(Record):
+class DoneBeside(Record):
     """What became of one tool's cache while the command ran."""
 
-    given: Outcome
+    given: PublishResult
     fill: Fill
 
 
-def stop(job: Job) -> dict[str, Outcome]:
+def stop(job: Job) -> dict[str, PublishResult]:
     """What was published of each tool. Whatever went wrong, the end of the job tries again, and says so."""
     try:
-        answers: dict[str, Done] = job.stop_beside() or {}
+        answers: dict[str, DoneBeside] = job.stop_beside() or {}
     except bounded.TimedOut as error:
         job.lose_store(f"publishing beside the command got stuck: {error.line()}")
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
@@ -73,7 +73,9 @@ def stop(job: Job) -> dict[str, Outcome]:
     return {name: done.given for name, done in answers.items()}
 
 
-def _work(job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]) -> dict[str, Done]:
+def _work(
+    job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]
+) -> dict[str, DoneBeside]:
     command.starting()  # in this process too: from now on nothing is imported that the command could have written
     tools = [_Tool(job, row, began) for row in managed]
     pause = _BEFORE_FILLING if job.fills_beside else PAUSE
@@ -90,7 +92,7 @@ def _work(job: Job, managed: list[Row], began: float, gives: bool, wait: Callabl
             noted = _note_use(job, tools, noted)
         pause = min(max(PAUSE, _SHARE * sum(tool.cost for tool in tools)), LONGEST_PAUSE)
     # What was refused and what went wrong meets the end of the job again, which says it once.
-    return {tool.row.name: Done(tool.total._replace(refused=(), trouble=None), tool.filled) for tool in tools}
+    return {tool.row.name: DoneBeside(tool.total._replace(refused=(), trouble=None), tool.filled) for tool in tools}
 
 
 def _note_use(job: Job, tools: list[_Tool], noted: set[Address]) -> set[Address]:
@@ -113,7 +115,7 @@ class _Tool:
 
     def __init__(self, job: Job, row: Row, began: float) -> None:
         self.row = row
-        self.total = Outcome()
+        self.total = PublishResult()
         self.given_up = False
         #: What a job like this one will need.
         self.needed: set[Address] = set()
@@ -125,7 +127,7 @@ class _Tool:
         #: Everything that was still by then has been looked at.
         self._seen = began - SETTLING
         self._publisher: Publisher | None = None
-        self.filled = Fill(fill.Result())
+        self.filled = Fill(fill.FillResult())
         self._to_fill = row.name in job.fills_beside
 
     def fill(self, stopped: Callable[[], bool]) -> None:
@@ -137,7 +139,7 @@ class _Tool:
         store, cache = open_store(job.settings), job.cache(row)
         index = store.index(row.name, job.scopes.read)
         first, later, left_out, _ = before.choose_entries(job, store, row, index)
-        self.filled = Fill(fill.Result(), left_out)
+        self.filled = Fill(fill.FillResult(), left_out)
         left = [one for one in (*first, *later) if (one[0].address.fingerprint, one[0].address.key) not in self._known]
         for start in range(0, len(left), _AT_A_TIME):
             if stopped():

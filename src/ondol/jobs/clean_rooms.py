@@ -7,14 +7,14 @@ from collections.abc import Mapping
 
 from ondol.host import filesystem
 from ondol.light import Record
-from ondol.room import choose, meeting
+from ondol.room import choose, rendezvous
 from ondol.room.room import is_over, rooms_in, sweep_away
 
 #: A room that somebody filled with a million files is named by the first owners that are found in it.
 _MAX_LOOKED_AT = 10_000
 
 
-class Room(Record):
+class CleanedRoom(Record):
     path: str
     #: removed, in use, or stuck: it is over, and somebody else's files are in it
     fate: str
@@ -22,7 +22,7 @@ class Room(Record):
     others: tuple[int, ...] = ()
 
 
-def clean_rooms(room_dir: str, env: Mapping[str, str], open_age: float, *, dry_run: bool) -> list[Room]:
+def clean_rooms(room_dir: str, env: Mapping[str, str], open_age: float, *, dry_run: bool) -> list[CleanedRoom]:
     """Our own rooms; as root everybody's."""
     everybody = None if os.geteuid() == 0 else os.geteuid()
     bases = [offer.path for offer in choose.candidates(room_dir, env) if offer.path.startswith("/")]
@@ -31,16 +31,16 @@ def clean_rooms(room_dir: str, env: Mapping[str, str], open_age: float, *, dry_r
     places = dict.fromkeys(map(os.path.realpath, local))
     if not dry_run:
         for base in places:
-            meeting.sweep(base)
+            rendezvous.sweep(base)
     return [_clean(path, open_age, dry_run=dry_run) for base in places for path in sorted(rooms_in(base, everybody))]
 
 
-def _clean(path: str, open_age: float, *, dry_run: bool) -> Room:
+def _clean(path: str, open_age: float, *, dry_run: bool) -> CleanedRoom:
     if not is_over(path, open_age):
-        return Room(path, "in use")
+        return CleanedRoom(path, "in use")
     if dry_run or sweep_away(path):
-        return Room(path, "removed")
-    return Room(path, "stuck", _owners_in(path))
+        return CleanedRoom(path, "removed")
+    return CleanedRoom(path, "stuck", _owners_in(path))
 
 
 def _owners_in(path: str) -> tuple[int, ...]:

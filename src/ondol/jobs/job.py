@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ondol.config import Settings
 from ondol.errors import UsageError
-from ondol.events import JobReport
 from ondol.host import bounded, files, identity
+from ondol.job_report import JobReport
 from ondol.jobs.store_location import location
 from ondol.light import Any
 from ondol.options import BY_NAME

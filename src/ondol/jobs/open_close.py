@@ -1,8 +1,8 @@
 """`ondol open` and `ondol close`: a job whose command somebody else runs, in a container or over several CI steps.
 
-They are the two halves of `jobs/run_command`, with the note of `room/note` between them. Whatever decides about trust
-is fixed when the room is opened, before any of the job's code runs, or read again from outside the room when it is
-closed; nothing inside the room is asked.
+They are the two halves of `jobs/run_command`, with the note of `room/open_state` between them. Whatever decides about
+trust is fixed when the room is opened, before any of the job's code runs, or read again from outside the room when it
+is closed; nothing inside the room is asked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from ondol import config, exitcodes
 from ondol.config import Settings, Value
 from ondol.errors import RoomError, UsageError
-from ondol.events import JobReport
+from ondol.job_report import JobReport
 from ondol.jobs import after
 from ondol.jobs.job import Job, Progress, read_json
 from ondol.jobs.run_command import Interrupted, close_job, open_job, signals_raise, take_key
 from ondol.light import Any, Record
-from ondol.room import note, wall
+from ondol.room import handover, open_state
+from ondol.room.handover import Wall
 from ondol.room.room import Room
-from ondol.room.wall import Wall
 from ondol.tools import table
 from ondol.trust import ci, policy
 from ondol.words import is_number
@@ -47,7 +47,7 @@ class Opened(Record):
 
 def open_room(settings: Settings, env: Mapping[str, str], progress: Progress, how: Wall) -> Opened:
     """Open a room and fill it; it stays when we end. Raises `UsageError` if it cannot be given to that user at all."""
-    rights = wall.rights(how, os.geteuid())
+    rights = handover.rights(how, os.geteuid())
     job = Job(["ondol", "open"], settings, env if how.inherits else _without_tools(env), progress, at=how.at)
     with signals_raise() as signals:
         try:
@@ -55,7 +55,7 @@ def open_room(settings: Settings, env: Mapping[str, str], progress: Progress, ho
             room = job.room
             if room is not None and ready:
                 room.hand_over(*rights)
-                note.save(room, _fields(job, env))
+                open_state.save(room, _fields(job, env))
                 job.let_go_of_room()
             return Opened(job.report, room if ready else None, exitcodes.OK if ready else exitcodes.STRICT)
         except Interrupted as interruption:
@@ -101,7 +101,7 @@ def close_room(path: str, status: str, given: Mapping[str, Any], env: Mapping[st
     number = parse_status(status)
     shown = 0 if status in STATUS_WORDS else number
     try:
-        room, fields = note.take(path)
+        room, fields = open_state.take(path)
     except RoomError as error:
         return _nothing_to_close(error, number, shown, given)
     job = _restored(fields, given, env, progress)

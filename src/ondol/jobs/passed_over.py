@@ -9,7 +9,7 @@ from ondol.jobs.job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ondol.room.fill import Bad
+    from ondol.room.fill import BadPack
 
 #: So many lines are enough; the rest is counted in one.
 _LINES = 3
@@ -28,9 +28,9 @@ def strangers(job: Job, found: Sequence[tuple[int, str, int]]) -> None:
     job.report.remarks += told
 
 
-def untrusted(job: Job, tool: str, packs: Sequence[Bad]) -> None:
+def untrusted(job: Job, tool: str, packs: Sequence[BadPack]) -> None:
     """Whole packs that must not be used: a line for each reason."""
-    reasons: dict[str, list[Bad]] = {}
+    reasons: dict[str, list[BadPack]] = {}
     for pack in packs:
         reasons.setdefault(pack.why, []).append(pack)
     for why, some in list(reasons.items())[:_LINES]:

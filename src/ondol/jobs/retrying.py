@@ -18,7 +18,7 @@ from ondol.host import command, files, standard_input
 from ondol.jobs.job import Job
 
 
-def run(job: Job, on_end: Callable[[command.Ended], None]) -> None:
+def run(job: Job, on_end: Callable[[command.CommandEnded], None]) -> None:
     """Run the command until it ends otherwise than by a cache's fault, or the retries are used up."""
     signature.load()  # before the command, which may replace the very venv that we live in
     for left in range(job.retries, -1, -1):

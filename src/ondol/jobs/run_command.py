@@ -89,7 +89,7 @@ def _guarded(job: Job, otherwise: str, step: Callable[[Job], None]) -> None:
 def _run_command(job: Job, runner: Runner | None) -> None:
     started = time.monotonic()
 
-    def on_end(ended: command.Ended) -> None:
+    def on_end(ended: command.CommandEnded) -> None:
         job.command_ended(ended.status, time.time(), time.monotonic() - started)
         if ended.not_started:
             job.report.remarks.append(ended.not_started)
@@ -98,7 +98,7 @@ def _run_command(job: Job, runner: Runner | None) -> None:
         _guarded(job, "nothing is published while the command runs", after.beside)
         if runner is not None:
             command.starting()
-            on_end(command.Ended(runner(job.env, job.through)))
+            on_end(command.CommandEnded(runner(job.env, job.through)))
         elif job.retries:
             from ondol.jobs import retrying  # only who asks for it pays for it
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
-from ondol.events import JobReport
 from ondol.fleet.journal import CollectionFault, Journal, events
 from ondol.fleet.messages import NodeRoom
 from ondol.fleet.record import RunRecord, load
 from ondol.fleet.starts import UnderFront
 from ondol.host import bounded, fixed_place, itself, killing, proctree
+from ondol.job_report import JobReport
 from ondol.report import run_markdown
 
 Environment = dict[str, str]

@@ -18,10 +18,9 @@ from ondol.errors import RoomError
 from ondol.host import files, identity, process
 from ondol.jobs.job import Job
 from ondol.light import Any
-from ondol.room import meeting as meetings
-from ondol.room import room, share
+from ondol.room import rendezvous, room, share
 from ondol.room.harvest import Span
-from ondol.room.meeting import Meeting
+from ondol.room.rendezvous import Meeting
 from ondol.room.room import Room
 
 #: How much longer than a slow store the others wait for the first one; and how long for the lock on the way out.
@@ -55,9 +54,9 @@ def enter(job: Job, base: str, alone: Callable[[], None], plan: Callable[[], Non
         alone()
         return
     digest = _digest(job)
-    meetings.sweep(base)
+    rendezvous.sweep(base)
     try:
-        meeting = meetings.meet(base, digest, job.settings.store_timeout + _MARGIN)
+        meeting = rendezvous.meet(base, digest, job.settings.store_timeout + _MARGIN)
     except RoomError as error:
         job.report.remarks.append(f"this rank has a room of its own: {error.line()}")
         alone()
@@ -72,7 +71,7 @@ def enter(job: Job, base: str, alone: Callable[[], None], plan: Callable[[], Non
         else:
             plan()
         try:
-            job.share(Shared(base, digest, meetings.sign_in(job.open_room().path)))
+            job.share(Shared(base, digest, rendezvous.sign_in(job.open_room().path)))
         except OSError as error:
             meeting.disband()
             job.report.remarks.append(f"the room is not shared: {error.strerror or error}")
@@ -118,7 +117,7 @@ def leave(job: Job, status: int) -> int | None:
     assert part is not None
     part.left = True
     try:
-        with meetings.meet(part.base, part.digest, _MARGIN) as meeting:
+        with rendezvous.meet(part.base, part.digest, _MARGIN) as meeting:
             return _leave(job, part, here, status, meeting)
     except (RoomError, OSError) as error:
         why = error.line() if isinstance(error, RoomError) else error.strerror
@@ -130,7 +129,7 @@ def leave(job: Job, status: int) -> int | None:
 def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Meeting) -> int | None:
     if status:
         _note_failure(here, status)
-    others = {name: owner for name, owner in meetings.members(here.path).items() if name != part.member}
+    others = {name: owner for name, owner in rendezvous.members(here.path).items() if name != part.member}
     vanished = [name for name, owner in others.items() if process.certainly_dead(owner)]
     if len(vanished) < len(others):
         files.unlink_quietly(os.path.join(here.path, "members", part.member))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondol import words
-from ondol.events import JobReport, ToolReport
+from ondol.job_report import JobReport, ToolReport
 
 PREFIX = "ondol: "
 

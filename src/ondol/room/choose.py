@@ -14,7 +14,7 @@ class Candidate(Record):
     source: str
 
 
-class Choice(Record):
+class RoomChoice(Record):
     candidate: Candidate
     #: Those before it and why they were passed over.
     passed: tuple[tuple[Candidate, str], ...]
@@ -34,7 +34,7 @@ def candidates(configured: str, env: Mapping[str, str]) -> list[Candidate]:
     return result
 
 
-def choose(offers: Iterable[Candidate], is_network: Callable[[str], bool], why_not: Callable[[str], str]) -> Choice:
+def choose(offers: Iterable[Candidate], is_network: Callable[[str], bool], why_not: Callable[[str], str]) -> RoomChoice:
     """The first local one that works; if none is local, the first that works at all.
 
     `why_not` tries a directory for real; it is not asked about one on a network before all local ones have failed,
@@ -50,10 +50,10 @@ def choose(offers: Iterable[Candidate], is_network: Callable[[str], bool], why_n
         elif reason := why_not(offer.path):
             passed.append((offer, reason))
         else:
-            return Choice(offer, (*passed, *((other, "on a network file system") for other in distant)))
+            return RoomChoice(offer, (*passed, *((other, "on a network file system") for other in distant)))
     for offer in distant:
         if not (reason := why_not(offer.path)):
-            return Choice(offer, tuple(passed))
+            return RoomChoice(offer, tuple(passed))
         passed.append((offer, reason))
     raise RoomError(
         "no directory on this machine can hold a room",

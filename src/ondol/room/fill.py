@@ -48,7 +48,7 @@ class Filled(Record):
     signer: str = ""
 
 
-class Bad(Record):
+class BadPack(Record):
     """A pack that claimed to be an entry and was not; or, with what to type, a whole one that must not be used."""
 
     place: str
@@ -71,17 +71,17 @@ class Content(Record):
     mtime: int | None = None
 
 
-class Result(Record):
+class FillResult(Record):
     filled: tuple[Filled, ...] = ()
-    bad: tuple[Bad, ...] = ()
+    bad: tuple[BadPack, ...] = ()
     #: Set if the room's own disk refused: the rest was not tried.
     stopped: str = ""
     #: Why entries that are in the store are not for this machine, one for each.
     unfit: tuple[str, ...] = ()
 
-    def __add__(self, other: Result) -> Result:  # type: ignore[override]
+    def __add__(self, other: FillResult) -> FillResult:  # type: ignore[override]
         stopped = self.stopped or other.stopped
-        return Result(self.filled + other.filled, self.bad + other.bad, stopped, self.unfit + other.unfit)
+        return FillResult(self.filled + other.filled, self.bad + other.bad, stopped, self.unfit + other.unfit)
 
 
 def fill(
@@ -93,20 +93,20 @@ def fill(
     progress: Callable[[int, int], None],
     processes: int,
     seconds: float,
-) -> Result:
+) -> FillResult:
     """Unpack the wanted entries, in several processes if that is worth it. They are bound to `cache.seen_as`."""
     pieces = [list(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
     if len(wanted) < _WORTH_FORKING:
         processes = 1
 
-    def work(piece: list[list[Stored]]) -> Result:
+    def work(piece: list[list[Stored]]) -> FillResult:
         return fill_piece(backend, tool, piece, cache, stage)
 
     def told(done: int, _: int) -> None:
         progress(min(done * PIECE, len(wanted)), len(wanted))
 
     parts = bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda result: bool(result.stopped))
-    return sum(parts, Result())
+    return sum(parts, FillResult())
 
 
 def address_of(tool: str, entry: Filled) -> Address:
@@ -115,10 +115,10 @@ def address_of(tool: str, entry: Filled) -> Address:
 
 def fill_piece(
     backend: Backend, tool: Tool, piece: list[list[Stored]], cache: CacheDir, stage: str, *, late: bool = False
-) -> Result:
+) -> FillResult:
     """`late`: the command is at work there."""
     filled: list[Filled] = []
-    bad: list[Bad] = []
+    bad: list[BadPack] = []
     unfit: list[str] = []
     stopped = ""
     for copies in piece:
@@ -137,7 +137,7 @@ def fill_piece(
             break
         if done:
             filled.append(done)
-    return Result(tuple(filled), tuple(bad), stopped, tuple(unfit))
+    return FillResult(tuple(filled), tuple(bad), stopped, tuple(unfit))
 
 
 def _fill_one(
@@ -146,7 +146,7 @@ def _fill_one(
     copies: list[Stored],
     cache: CacheDir,
     stage: str,
-    bad: list[Bad],
+    bad: list[BadPack],
     late: bool,
 ) -> Filled | None:
     """Try each copy until one is good. `OSError` from here on means the room, never the store.
@@ -166,10 +166,10 @@ def _fill_one(
             unfit = unfit or error
             continue
         except EntryUntrusted as error:
-            bad.append(Bad(stored.place, error.what, False, error.hint))
+            bad.append(BadPack(stored.place, error.what, False, error.hint))
             continue
         except (PackError, EntryRefused) as error:
-            bad.append(Bad(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
+            bad.append(BadPack(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
         done = unpack(tool, entry, contents, cache, stage, late=late)
         return done._replace(owner=stored.owner, digest=opened[0].seal.digest.hex(), signer=opened[0].signer)

@@ -22,7 +22,7 @@ PIECE = 32
 _WORTH_FORKING = 64
 
 
-class Outcome(Record):
+class PublishResult(Record):
     published: int = 0
     published_bytes: int = 0
     already_there: int = 0
@@ -33,8 +33,8 @@ class Outcome(Record):
     #: Fingerprint and key of all that is in the store now, by us or by others.
     there: tuple[tuple[str, str], ...] = ()
 
-    def __add__(self, other: Outcome) -> Outcome:  # type: ignore[override]
-        return Outcome(
+    def __add__(self, other: PublishResult) -> PublishResult:  # type: ignore[override]
+        return PublishResult(
             self.published + other.published,
             self.published_bytes + other.published_bytes,
             self.already_there + other.already_there,
@@ -63,7 +63,7 @@ class Publisher:
         for stored in store.index(tool.row.name, [scope]):
             self._there.setdefault((stored.address.fingerprint, stored.address.key), []).append(stored)
 
-    def offer(self, found: Sequence[Found], unchanged_since: float = math.inf) -> Outcome:
+    def offer(self, found: Sequence[Found], unchanged_since: float = math.inf) -> PublishResult:
         """Some entries, few enough to hold in memory. What is not whole is refused; see `harvest.read_entry`."""
         packs: list[tuple[Address, bytes]] = []
         known: list[tuple[str, str]] = []
@@ -84,11 +84,11 @@ class Publisher:
             outcomes = self.store.publish(packs) if packs else []
         except StoreError as error:
             trouble = (error.what, error.because, error.hint)
-            return Outcome(0, 0, len(known), tuple(refused), trouble, tuple(known))
+            return PublishResult(0, 0, len(known), tuple(refused), trouble, tuple(known))
         new = {outcome.address for outcome in outcomes if outcome.new}
         size = sum(len(data) for address, data in packs if address in new)
         there = (*known, *((address.fingerprint, address.key) for address, _ in packs))
-        return Outcome(len(new), size, len(there) - len(new), tuple(refused), None, there)
+        return PublishResult(len(new), size, len(there) - len(new), tuple(refused), None, there)
 
     def _packed(self, item: Found, unchanged_since: float) -> tuple[Address, bytes]:
         trusts = partial(self.store.trusts, scope=self._scope)
@@ -115,7 +115,7 @@ class Publisher:
 
 def publish(
     publisher: Publisher, found: Sequence[Found], progress: Callable[[int, int], None], seconds: float
-) -> Outcome:
+) -> PublishResult:
     """Offer all of these, in several processes if that is worth it."""
     pieces = [found[start : start + PIECE] for start in range(0, len(found), PIECE)]
     processes = os.cpu_count() or 1 if len(found) >= _WORTH_FORKING else 1
@@ -126,4 +126,4 @@ def publish(
         progress(min(done * PIECE, len(found)), len(found))
 
     parts = bounded.in_parallel(pieces, publisher.offer, processes, seconds, told, lambda part: bool(part.trouble))
-    return sum(parts, Outcome())
+    return sum(parts, PublishResult())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from ondol.light import Record
 
 
-class Mount(Record):
+class RoomMount(Record):
     source: str
     target: str
     mode: str
@@ -19,7 +19,7 @@ class Mount(Record):
 
 
 #: (mount, variables) → the words for the command line.
-Flags = Callable[[Mount, Mapping[str, str]], list[str]]
+Flags = Callable[[RoomMount, Mapping[str, str]], list[str]]
 
 
 class Runtime(Record):
@@ -30,28 +30,28 @@ class Runtime(Record):
     inherits: bool = False
 
 
-def _docker(mount: Mount, env: Mapping[str, str]) -> list[str]:
+def _docker(mount: RoomMount, env: Mapping[str, str]) -> list[str]:
     # Shared label: the steps of one job may be several containers.
     mode = f"{mount.mode},z" if mount.labelled else mount.mode
     variables = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
     return ["--volume", f"{mount.source}:{mount.target}:{mode}", *variables]
 
 
-def _apptainer(mount: Mount, env: Mapping[str, str]) -> list[str]:
+def _apptainer(mount: RoomMount, env: Mapping[str, str]) -> list[str]:
     variables = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
     return ["--bind", f"{mount.source}:{mount.target}:{mount.mode}", *variables]
 
 
-def _enroot(mount: Mount, env: Mapping[str, str]) -> list[str]:
+def _enroot(mount: RoomMount, env: Mapping[str, str]) -> list[str]:
     variables = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
     return ["--mount", f"{mount.source}:{mount.target}:none:x-create=dir,bind,{mount.mode}", *variables]
 
 
-def _slurm(_: Mount, env: Mapping[str, str]) -> list[str]:
+def _slurm(_: RoomMount, env: Mapping[str, str]) -> list[str]:
     return ["--export=ALL," + ",".join(f"{name}={value}" for name, value in env.items())]
 
 
-def _pyxis(mount: Mount, env: Mapping[str, str]) -> list[str]:
+def _pyxis(mount: RoomMount, env: Mapping[str, str]) -> list[str]:
     # Named once more, because a value in the image otherwise wins.
     names = ",".join(env)
     mounted = f"--container-mounts={mount.source}:{mount.target}:{mount.mode}"

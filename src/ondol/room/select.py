@@ -25,7 +25,7 @@ def _by_use(entries: list[list[Stored]], uses: Mapping[Address, float]) -> list[
     return sorted(entries, key=lambda e: max(max(s.published, uses.get(s.address, 0.0)) for s in e), reverse=True)
 
 
-class Choice(Record):
+class Selection(Record):
     #: For each entry the packs that claim to be it, in the order in which to try them.
     wanted: list[list[Stored]]
     #: Entries left out for the budget's sake.
@@ -38,7 +38,7 @@ def select(
     uses: Mapping[Address, float],
     budget: int,
     version_of: Callable[[str], str] | None = None,
-) -> Choice:
+) -> Selection:
     """Entries that can work here, the most recently useful first, until their packs exceed `budget` bytes.
 
     `version_of`: keys that it maps to one value cannot lie in one cache together; they take turns, the newest first, as
@@ -58,7 +58,7 @@ def select(
         for versions in entries:
             versions.sort(key=lambda stored: stored.published, reverse=True)
     if sum(entry[0].size for entry in entries) <= budget:
-        return Choice(entries, 0)
+        return Selection(entries, 0)
     taken = 0
     chosen: list[list[Stored]] = []
     for entry in _by_use(entries, uses):
@@ -66,4 +66,4 @@ def select(
             continue
         taken += entry[0].size
         chosen.append(entry)
-    return Choice(chosen, len(entries) - len(chosen))
+    return Selection(chosen, len(entries) - len(chosen))

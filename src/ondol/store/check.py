@@ -10,7 +10,7 @@ from ondol.store import pack
 from ondol.store.api import Backend, Stored
 
 
-class Finding(Record):
+class PackFinding(Record):
     stored: Stored
     #: `corrupt`: the bytes are wrong. `unreadable`: they could not be had, which says nothing about them. `untrusted`:
     #: whole, and not to be used: not signed as the store demands, or revoked.
@@ -22,14 +22,14 @@ class Finding(Record):
 class Verified(Record):
     good: int
     good_bytes: int
-    findings: list[Finding]
+    findings: list[PackFinding]
 
 
 def verify(backend: Backend, progress: Callable[[int, int], None], *, keep: bool = False) -> Verified:
     """Check all packs of all lanes. With `keep`, bad ones are only reported."""
     everything = list(backend.everything())
     good = good_bytes = 0
-    findings: list[Finding] = []
+    findings: list[PackFinding] = []
     for number, stored in enumerate(everything, start=1):
         finding = _check(backend, stored, keep)
         if finding:
@@ -41,15 +41,15 @@ def verify(backend: Backend, progress: Callable[[int, int], None], *, keep: bool
     return Verified(good, good_bytes, findings)
 
 
-def _check(backend: Backend, stored: Stored, keep: bool) -> Finding | None:
+def _check(backend: Backend, stored: Stored, keep: bool) -> PackFinding | None:
     try:
         backend.vet(stored, pack.check_files(backend.fetch(stored), stored.address))
     except EntryUntrusted as error:
-        return Finding(stored, "untrusted", error.what, False)
+        return PackFinding(stored, "untrusted", error.what, False)
     except PackError as error:
-        return Finding(stored, "corrupt", error.line(), not keep and backend.set_aside(stored))
+        return PackFinding(stored, "corrupt", error.line(), not keep and backend.set_aside(stored))
     except FileNotFoundError:
         return None  # cleaned away while we looked
     except OSError as error:
-        return Finding(stored, "unreadable", error.strerror or str(error), False)
+        return PackFinding(stored, "unreadable", error.strerror or str(error), False)
     return None

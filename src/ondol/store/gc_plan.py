@@ -20,7 +20,7 @@ from ondol.words import matches
 _AHEAD = 86400.0
 
 
-class Limits(Record):
+class StoreLimits(Record):
     """What the store may be; None where there is no such limit."""
 
     max_bytes: int | None = None
@@ -30,7 +30,7 @@ class Limits(Record):
     brief: tuple[str, float] | None = None
 
 
-class Candidate(Record):
+class Removable(Record):
     stored: Stored
     #: The later of its publication and its last noted use.
     useful_at: float
@@ -43,14 +43,14 @@ class Removal(Record):
     reason: str
 
 
-def plan(candidates: Iterable[Candidate], limits: Limits, now: float, free: int) -> list[Removal]:
+def plan(candidates: Iterable[Removable], limits: StoreLimits, now: float, free: int) -> list[Removal]:
     """Whole entries of ours only, and no more than the limits ask for.
 
     `candidates` are all entries of the store, those included that we may not remove; `free` is what its file system
     has left.
     """
     removals: list[Removal] = []
-    kept: list[Candidate] = []
+    kept: list[Removable] = []
     for candidate in candidates:
         candidate = candidate._replace(useful_at=_believable(candidate.useful_at, now))
         reason = _reason(candidate, limits, now)
@@ -67,7 +67,7 @@ def _believable(moment: float, now: float) -> float:
     return min(moment, now) if moment <= now + _AHEAD else 0.0
 
 
-def _reason(candidate: Candidate, limits: Limits, now: float) -> str:
+def _reason(candidate: Removable, limits: StoreLimits, now: float) -> str:
     """Why an entry goes whatever else is there; empty if nothing speaks against it."""
     if candidate.stored.size > MAX_PACK_BYTES:
         return "no entry can be so large"
@@ -79,11 +79,11 @@ def _reason(candidate: Candidate, limits: Limits, now: float) -> str:
     return ""
 
 
-def _for_space(candidates: list[Candidate], limits: Limits, free: int) -> list[Removal]:
+def _for_space(candidates: list[Removable], limits: StoreLimits, free: int) -> list[Removal]:
     """Take from whoever holds most, until it is enough."""
     total = sum(candidate.stored.weight for candidate in candidates)
     # By owner and not by lane: anybody can make himself a thousand lanes.
-    entries: dict[tuple[bool, int], list[Candidate]] = {}
+    entries: dict[tuple[bool, int], list[Removable]] = {}
     for candidate in candidates:
         entries.setdefault((candidate.stored.trusted, candidate.stored.owner), []).append(candidate)
     holders: list[tuple[bool, int, int]] = []
@@ -104,7 +104,7 @@ def _for_space(candidates: list[Candidate], limits: Limits, free: int) -> list[R
     return removals
 
 
-def _missing(limits: Limits, total: int, free: int) -> str:
+def _missing(limits: StoreLimits, total: int, free: int) -> str:
     if limits.max_bytes is not None and total > limits.max_bytes:
         return "size"
     if limits.min_free is not None and free < limits.min_free:

@@ -28,7 +28,7 @@ _PACKAGES = (
 )
 
 
-class State(Record):
+class FileState(Record):
     """A file as it is now."""
 
     sha256: str
@@ -44,16 +44,16 @@ class Needs(Record):
     programs: frozenset[str]
 
 
-def look(path: str) -> State:
+def look(path: str) -> FileState:
     """Raises `OSError` if it is not a plain file that can be read."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
         raise OSError(f"{path} is not a file of a source's size")
     times = status.st_mtime_ns, status.st_ctime_ns
-    return State(_sha256(path, status.st_dev, status.st_ino, status.st_size, *times), *times)
+    return FileState(_sha256(path, status.st_dev, status.st_ino, status.st_size, *times), *times)
 
 
-def look_for(program: str) -> State:
+def look_for(program: str) -> FileState:
     """The file that this name means on PATH, behind all links; `OSError` if there is none."""
     found = shutil.which(program)
     if found is None:

@@ -51,7 +51,7 @@ class Made(Record):
     command: str
 
 
-class Log(Record):
+class NinjaLog(Record):
     version: str
     made: Mapping[str, Made]
 
@@ -131,7 +131,7 @@ def _expand(text: str, variables: Mapping[str, str]) -> str:
 # -- .ninja_log --------------------------------------------------------------------------------------------------------
 
 
-def read_log(data: bytes) -> Log:
+def read_log(data: bytes) -> NinjaLog:
     """The last word on each output. A line that is cut off, as by a killed ninja, makes the whole log useless."""
     head, *lines = data.decode("utf-8", "surrogateescape").split("\n")
     version = head.removeprefix(_LOG_HEAD)
@@ -147,10 +147,10 @@ def read_log(data: bytes) -> Log:
             made[output] = Made(int(start), int(end), int(mtime), command)
         except ValueError:
             raise EntryRefused(f"{LOG} is torn", because="torn")
-    return Log(version, made)
+    return NinjaLog(version, made)
 
 
-def write_log(log: Log, mtime: int) -> bytes:
+def write_log(log: NinjaLog, mtime: int) -> bytes:
     """With this time for every output."""
     lines = [f"{_LOG_HEAD}{log.version}"]
     lines += [f"{m.start}\t{m.end}\t{mtime}\t{output}\t{m.command}" for output, m in sorted(log.made.items())]

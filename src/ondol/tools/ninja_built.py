@@ -61,7 +61,7 @@ class Build(Record):
     #: All files that belong to it, relative to the cache directory.
     names: tuple[str, ...]
     outputs: tuple[str, ...]
-    log: ninja.Log
+    log: ninja.NinjaLog
     deps: Mapping[str, tuple[str, ...]]
     origins: tuple[Origin, ...]
     #: Over the plan, the commands and the contents of every source, inside and outside.
@@ -139,7 +139,7 @@ class NinjaBuilt(Tool):
         for edge in edges:
             _check_edge(edge, log, deps, places)
         made = {output for edge in edges for output in edge.outputs}
-        log = ninja.Log(log.version, {output: log.made[output] for output in made})
+        log = ninja.NinjaLog(log.version, {output: log.made[output] for output in made})
         read = {output: deps[output][1] for edge in edges if edge.has_deps for output in edge.outputs}
         outputs = tuple(sorted(places.inside(output) for output in made))
         origins = _origins(edges, places)
@@ -213,7 +213,7 @@ class _Places:
         self._real = os.path.realpath(cache.path)
         #: Everything in the cache that was asked for.
         self.found: set[str] = set()
-        self.outside: dict[str, build_inputs.State] = {}
+        self.outside: dict[str, build_inputs.FileState] = {}
 
     def inside(self, path: str) -> str:
         """Relative to the cache directory; empty for a path outside."""
@@ -241,7 +241,7 @@ class _Places:
         return hashlib.sha256(self._cache.read("", place)).hexdigest()
 
 
-def _check_edge(edge: ninja.Edge, log: ninja.Log, deps: ninja.Deps, places: _Places) -> None:
+def _check_edge(edge: ninja.Edge, log: ninja.NinjaLog, deps: ninja.Deps, places: _Places) -> None:
     for output in edge.outputs:
         if not places.inside(output):
             raise EntryRefused(f"{output} is built outside the cache", because="outside")
@@ -275,7 +275,7 @@ def _origins(edges: list[ninja.Edge], places: _Places) -> tuple[Origin, ...]:
     return tuple(sorted(known))
 
 
-def _look(path: str) -> build_inputs.State:
+def _look(path: str) -> build_inputs.FileState:
     try:
         return build_inputs.look(path)
     except OSError as error:
@@ -330,7 +330,7 @@ def _file(cache: CacheDir, folder: str, name: str) -> bytes:
     return data
 
 
-def _digest(plan: bytes, log: ninja.Log, origins: tuple[Origin, ...], sources: Mapping[str, str]) -> str:
+def _digest(plan: bytes, log: ninja.NinjaLog, origins: tuple[Origin, ...], sources: Mapping[str, str]) -> str:
     commands = sorted((output, made.command) for output, made in log.made.items())
     everything = repr((plan, log.version, commands, [tuple(origin) for origin in origins], sorted(sources.items())))
     return hashlib.sha256(everything.encode("utf-8", "surrogateescape")).hexdigest()

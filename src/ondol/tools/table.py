@@ -90,7 +90,7 @@ class Row(Record):
         return tuple(dict.fromkeys((*self.sets, *self.moved_by, *self.along, *self.keeps)))
 
 
-class Wish(Record):
+class ToolWish(Record):
     """What the job's settings and its trust say about a tool."""
 
     #: The tool is told to keep autotuning results.
@@ -101,10 +101,10 @@ class Wish(Record):
     setting: str = ""
 
 
-NOTHING_WISHED = Wish()
+NOTHING_WISHED = ToolWish()
 
 
-class Plan(Record):
+class ToolPlan(Record):
     """What will be done for a tool in this job."""
 
     managed: bool
@@ -406,9 +406,9 @@ def plan(
     cache_dir: str,
     *,
     asked: bool,
-    wish: Wish = NOTHING_WISHED,
+    wish: ToolWish = NOTHING_WISHED,
     why_common: Callable[[str], str] = lambda _: "",
-) -> Plan:
+) -> ToolPlan:
     """What to set so that the tool's cache is `cache_dir`.
 
     A value that the user has set wins, unless the user `asked` Ondol for this tool by name, or it names a directory
@@ -425,7 +425,7 @@ def plan(
         was = f"{theirs[0]}={place} is"
         if not why:
             keep = f"{was} set and left as it is (to let Ondol manage it: --tools {row.name})"
-            return Plan(False, {}, f"{row.name}: {keep}")
+            return ToolPlan(False, {}, f"{row.name}: {keep}")
         remarks = [f"{was} replaced for this command: {why} (to keep it: --tools auto,-{row.name})"]
     remarks += [f"{name}={env[name]} is kept" for name in row.keeps if env.get(name)]
     values = {
@@ -433,10 +433,10 @@ def plan(
         **{name: value for name, value in row.along.items() if env.get(name)},
     }
     ours = {name: _filled_in(value, cache_dir, wish.setting) for name, value in values.items()}
-    return Plan(True, ours, f"{row.name}: " + ", ".join(remarks) if remarks else "")
+    return ToolPlan(True, ours, f"{row.name}: " + ", ".join(remarks) if remarks else "")
 
 
-def _values(row: Row, wish: Wish) -> Mapping[str, str]:
+def _values(row: Row, wish: ToolWish) -> Mapping[str, str]:
     return {**row.sets, **(row.tuning if wish.tuning else {}), **({} if wish.publishes else row.reading)}
 
 
@@ -448,14 +448,14 @@ def _filled_in(value: str, cache_dir: str, setting: str) -> str:
     return value.replace("{cache}", cache_dir)
 
 
-def _without_variables(row: Row, cache_dir: str, *, asked: bool) -> Plan:
+def _without_variables(row: Row, cache_dir: str, *, asked: bool) -> ToolPlan:
     if not asked:
-        return Plan(False)
+        return ToolPlan(False)
     if row.setting:
-        return Plan(False, {}, f"{row.name}: left as it is, because {row.setting} names nothing")
+        return ToolPlan(False, {}, f"{row.name}: left as it is, because {row.setting} names nothing")
     if not row.travels:
-        return Plan(False, {}, f"{row.name}: nothing is set: {row.note}")
-    return Plan(True, {}, f"{row.name}: no variable moves its cache; the one of this job is {cache_dir}")
+        return ToolPlan(False, {}, f"{row.name}: nothing is set: {row.note}")
+    return ToolPlan(True, {}, f"{row.name}: no variable moves its cache; the one of this job is {cache_dir}")
 
 
 def below_tmp(row: Row, user: str) -> str:

@@ -7,7 +7,7 @@ import time
 from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.jobs.open_store import open_store
-from ondol.store import clean, gc_plan
+from ondol.store import gc, gc_plan
 from ondol.trust import policy
 
 _DESCRIPTION = """Remove whole entries until the store keeps the limits; what dead writers left behind; and, without any
@@ -26,10 +26,10 @@ _EXAMPLES = """\
 def main(arguments: list[str]) -> int:
     parsed = flags.parser("store gc", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
     store = open_store(flags.settings(parsed))
-    now = clean.store_clock(store) or time.time()
+    now = gc.store_clock(store) or time.time()
     of_requests = (f"{policy.UNTRUSTED_PREFIX}*", parsed.pr_age)
-    limits = gc_plan.Limits(parsed.max_size, parsed.max_age, parsed.min_free, of_requests)
-    result = clean.clean(store, limits, now, dry_run=parsed.dry_run)
+    limits = gc_plan.StoreLimits(parsed.max_size, parsed.max_age, parsed.min_free, of_requests)
+    result = gc.clean(store, limits, now, dry_run=parsed.dry_run)
     if parsed.json:
         removed = [
             {"entry": "/".join(r.stored.address), "size": r.stored.weight, "reason": r.reason} for r in result.removed

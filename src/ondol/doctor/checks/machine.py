@@ -238,7 +238,7 @@ def _remove(subject: Subject, path: str) -> str:
     return subject.as_root(f"rm -r {commands.quote(path)}")
 
 
-class Libraries(Check):
+class BadLibraries(Check):
     name = "libraries"
     summary = "releases of filelock and Triton that are known to break shared caches, in the interpreters at hand"
     roles = frozenset({MACHINE})

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from ondol.doctor import commands
-from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, Place, Repair, look, place
+from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, Location, Repair, look, place
 from ondol.doctor.subject import STORE, Subject
 from ondol.doctor.walk import Seen
 from ondol.errors import PackError, StoreError
@@ -101,7 +101,7 @@ class Store(Check):
         repairs = tuple(tree.chmod(entry, drop=_OTHERS_CAN_WRITE) for entry in opened if entry.uid == me)
         for what, fix in judged.lines(subject.real, me):
             why = "for every job it is as if they had not been published"
-            where = tree.place(opened[0]) if opened else Place(os.path.join(subject.real, marker.LANES))
+            where = tree.place(opened[0]) if opened else Location(os.path.join(subject.real, marker.LANES))
             yield Finding(self.name, WARNING, what, where, why, fix, len(opened) or 1, repairs)
             opened, repairs = [], ()
 
@@ -117,7 +117,7 @@ class Store(Check):
         if strangers:
             what = f"lanes of uid {', '.join(map(str, strangers[:5]))} are not read by uid {subject.machine.uid}"
             why = f"the store names {store.marker.writers}; its owner can change that: ondol store writers add"
-            yield Finding(self.name, NOTE, what, Place(lanes), why, "", len(strangers))
+            yield Finding(self.name, NOTE, what, Location(lanes), why, "", len(strangers))
 
 
 def _in_lanes(subject: Subject) -> Iterator[tuple[Seen, int]]:

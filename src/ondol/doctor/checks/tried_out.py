@@ -18,7 +18,7 @@ from ondol.doctor.subject import CACHE, DIRECTORIES, HOME, ROOM, STORE, TEMPORAR
 from ondol.host import files, filesystem
 
 
-class Mount(Check):
+class WritableMount(Check):
     name = "mount"
     summary = "read-only mounts, and mounts on which nothing can be executed or loaded (noexec)"
     roles = DIRECTORIES

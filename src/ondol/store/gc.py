@@ -33,12 +33,12 @@ class Cleaned(Record):
     not_ours: int
 
 
-def clean(store: DirectoryStore, limits: gc_plan.Limits, now: float, *, dry_run: bool) -> Cleaned:
+def clean(store: DirectoryStore, limits: gc_plan.StoreLimits, now: float, *, dry_run: bool) -> Cleaned:
     me = os.geteuid()
     uses = store.last_uses()
     everything = list(store.everything())
     candidates = [
-        gc_plan.Candidate(stored, max(stored.published, uses.get(stored.address, 0.0)), me in (0, stored.owner))
+        gc_plan.Removable(stored, max(stored.published, uses.get(stored.address, 0.0)), me in (0, stored.owner))
         for stored in everything
     ]
     total = sum(stored.weight for stored in everything)
