@@ -79,7 +79,7 @@ def _check(repair: Repair, status: os.stat_result) -> None:
 def _check_private(repair: Repair, status: os.stat_result, parent: int) -> None:
     """A file of root's that is closed to others may have been moved here by who can write here, to have it opened."""
     above = os.fstat(parent)
-    others = above.st_uid != 0 or above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    others = above.st_uid != 0 or above.st_mode & files.OTHERS_CAN_WRITE
     if os.geteuid() == 0 and stat.S_ISREG(status.st_mode) and repair.add & 0o077 and others:
         raise NotMended("it is root's, and others could have moved it here: look what it is before you open it")
 

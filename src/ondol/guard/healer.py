@@ -1,6 +1,6 @@
-"""The contract between healing and a family of caches. One file per family; `registry` lists them.
+"""The contract between healing and a family of caches. One file per family; `healers` lists them.
 
-A healer looks and says what it found; it never changes anything. `aside` does that, for all families alike, by
+A healer looks and says what it found; it never changes anything. `set_aside` does that, for all families alike, by
 renaming. What a healer calls bad is taken out of the cache, so it must have evidence in the cache itself: a checksum, a
 length, a pointer to nothing, a refusal of the kernel. What it does not understand (another version's layout) is good.
 """

@@ -2,8 +2,8 @@
 
 A flock on the directory needs no file, no agreement about names and no write permission, and is the same lock whatever
 path, user, container or TMPDIR one comes with. That settles it on a local file system. On a network file system such a
-lock may hold on this machine only, so a lock file is taken as well (`place`), by flock, fcntl or, where the file system
-has no locks at all, as a lease. Whoever can take several takes all of them, in this order; two processes exclude each
+lock may hold on this machine only, so a lock file is taken as well (`lock_place`), by flock, fcntl or, where there are
+no locks at all, as a lease. Whoever can take several takes all of them, in this order; two processes exclude each
 other as soon as they have one in common. What is promised: docs/design/locks.md.
 """
 

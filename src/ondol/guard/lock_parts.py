@@ -29,14 +29,26 @@ class LockPart(Protocol):
         """What the present holder says of itself, if it does so in this very lock."""
 
 
-class DirectoryPart:
+class _Opened:
+    """A lock on an open file. Its holder's note lies elsewhere."""
+
+    _fd = -1
+
+    def release(self) -> None:
+        files.close_quietly(self._fd)
+        self._fd = -1
+
+    def note(self) -> bytes:
+        return b""
+
+
+class DirectoryPart(_Opened):
     """The directory is its own lock: the same for every user, path and container, with nothing to create or clean."""
 
     kind = "flock"
 
     def __init__(self, cache: str) -> None:
         self.where = cache
-        self._fd = -1
 
     def attempt(self, shared: bool) -> bool:
         try:
@@ -52,15 +64,8 @@ class DirectoryPart:
             raise kernel_locks.NoLocks(error.strerror or str(error))
         return got
 
-    def release(self) -> None:
-        files.close_quietly(self._fd)
-        self._fd = -1
 
-    def note(self) -> bytes:
-        return b""
-
-
-class FilePart:
+class FilePart(_Opened):
     """A lock file. `distant`: on a file system whose locks may hang."""
 
     def __init__(self, place: LockPlace, *, distant: bool) -> None:
@@ -69,7 +74,6 @@ class FilePart:
         self._place = place
         self._distant = distant
         self._ways = list(kernel_locks.WAYS)
-        self._fd = -1
 
     def attempt(self, shared: bool) -> bool:
         if self._fd < 0:
@@ -102,13 +106,6 @@ class FilePart:
         if isinstance(answer, str):
             raise kernel_locks.NoLocks(answer)
         return bool(answer)
-
-    def release(self) -> None:
-        files.close_quietly(self._fd)
-        self._fd = -1
-
-    def note(self) -> bytes:
-        return b""
 
 
 def _answer(way: kernel_locks.Way, fd: int, shared: bool) -> bool | str:

@@ -20,6 +20,7 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A descriptor that only names its file, which we need not be able to read; on macOS it must be readable.
 NAMES = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
+OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHUNK = 8 << 20
 
 
@@ -65,7 +66,7 @@ def open_private(folder: str, dir_fd: int | None = None, *, make: bool) -> int:
             pass  # anybody may have made a directory, or a link, of this name
     fd = open_dir(folder, dir_fd)
     status = os.fstat(fd)
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid != os.geteuid() or status.st_mode & OTHERS_CAN_WRITE:
         os.close(fd)
         mode = f"{stat.S_IMODE(status.st_mode):o}"
         raise OSError(errno.EPERM, f"it belongs to user {status.st_uid}, mode {mode}", folder)

@@ -16,14 +16,10 @@ from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address, Entry
 from ondol.tools.api import CacheDir, Tool
 
-#: Entries a piece: small enough to share the work fairly and to show progress, large enough to make it cheap.
-PIECE = 32
 #: Names that this file system does not take, or that are in another entry's way: no reason to stop for the others.
 _THE_ENTRYS_FAULT = frozenset(
     {errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY}
 )
-#: Below this, forking costs more than it gains.
-_WORTH_FORKING = 64
 
 
 class Filled(Record):
@@ -95,17 +91,11 @@ def fill(
     seconds: float,
 ) -> FillResult:
     """Unpack the wanted entries, in several processes if that is worth it. They are bound to `cache.seen_as`."""
-    pieces = [list(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
-    if len(wanted) < _WORTH_FORKING:
-        processes = 1
 
-    def work(piece: list[list[Stored]]) -> FillResult:
+    def work(piece: Sequence[list[Stored]]) -> FillResult:
         return fill_piece(backend, tool, piece, cache, stage)
 
-    def told(done: int, _: int) -> None:
-        progress(min(done * PIECE, len(wanted)), len(wanted))
-
-    parts = bounded.in_parallel(pieces, work, processes, seconds, told, enough=lambda result: bool(result.stopped))
+    parts = bounded.in_pieces(wanted, work, processes, seconds, progress, lambda part: bool(part.stopped))
     return sum(parts, FillResult())
 
 
@@ -114,7 +104,7 @@ def address_of(tool: str, entry: Filled) -> Address:
 
 
 def fill_piece(
-    backend: Backend, tool: Tool, piece: list[list[Stored]], cache: CacheDir, stage: str, *, late: bool = False
+    backend: Backend, tool: Tool, piece: Sequence[list[Stored]], cache: CacheDir, stage: str, *, late: bool = False
 ) -> FillResult:
     """`late`: the command is at work there."""
     filled: list[Filled] = []

@@ -55,7 +55,7 @@ def take(path: str) -> tuple[Room, dict[str, Any]]:
 
 
 def _check_owner(path: str, status: os.stat_result) -> None:
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid != os.geteuid() or status.st_mode & files.OTHERS_CAN_WRITE:
         raise RoomError(
             f"{path} is not ours alone",
             because=f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; we are {os.geteuid()}",

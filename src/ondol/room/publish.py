@@ -18,8 +18,6 @@ from ondol.tools.api import CacheDir, Found, Tool
 
 #: (statement) → public key and signature
 Sign = Callable[[bytes], bytes]
-PIECE = 32
-_WORTH_FORKING = 64
 
 
 class PublishResult(Record):
@@ -117,13 +115,8 @@ def publish(
     publisher: Publisher, found: Sequence[Found], progress: Callable[[int, int], None], seconds: float
 ) -> PublishResult:
     """Offer all of these, in several processes if that is worth it."""
-    pieces = [found[start : start + PIECE] for start in range(0, len(found), PIECE)]
-    processes = os.cpu_count() or 1 if len(found) >= _WORTH_FORKING else 1
-    if processes > 1:
+    if len(found) >= bounded.WORTH_FORKING:
         publisher.store.before_forking()
-
-    def told(done: int, _: int) -> None:
-        progress(min(done * PIECE, len(found)), len(found))
-
-    parts = bounded.in_parallel(pieces, publisher.offer, processes, seconds, told, lambda part: bool(part.trouble))
+    processes = os.cpu_count() or 1
+    parts = bounded.in_pieces(found, publisher.offer, processes, seconds, progress, lambda part: bool(part.trouble))
     return sum(parts, PublishResult())

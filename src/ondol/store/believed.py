@@ -11,12 +11,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from shlex import quote
 
+from ondol.host import files
 from ondol.light import Record
 from ondol.store import marker
 from ondol.store.lane import RESERVED, SUFFIX
 from ondol.words import entries
 
-_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 #: A pack is lanes/LANE/SCOPE/TOOL/FINGERPRINT/KEY.pack.
 _DEPTH = 6
 #: (name below the store, mode, owner)
@@ -74,7 +74,7 @@ def judge(things: Iterable[Thing]) -> Believed:
         if parts[0] != marker.LANES or len(parts) < 2 or (len(parts) > 2 and parts[2] in RESERVED):
             continue
         owner, is_open, is_foreign = folders.get("/".join(parts[:-1]), (uid, False, False))
-        if mode & _OTHERS_CAN_WRITE:
+        if mode & files.OTHERS_CAN_WRITE:
             is_open, open_things = True, open_things + 1
             open_owners.add(uid)
         if uid != owner:

@@ -27,7 +27,6 @@ USAGE = "usage"
 #: Names in a lane that are not scopes.
 RESERVED = frozenset({TMP, QUARANTINE, USAGE})
 SUFFIX = ".pack"
-_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 #: How many names a job looks at, in all, to count what it does not read: strangers can make as many as they like.
 LOOKED_AT = 2000
 #: We, or the machine, ran out of something: what to do. It says nothing about what we wanted to open.
@@ -78,7 +77,7 @@ def there(lanes: int) -> Iterator[tuple[int, str, bool]]:
                 pass_over(error)
                 continue  # removed while we looked
             if stat.S_ISDIR(status.st_mode):
-                yield status.st_uid, entry.name, not status.st_mode & _OTHERS_CAN_WRITE
+                yield status.st_uid, entry.name, not status.st_mode & files.OTHERS_CAN_WRITE
 
 
 def count(lanes: int, scope: str, tools: Collection[str], budget: Iterator[int]) -> int:
@@ -106,7 +105,7 @@ def open_checked(name: str, parent: int, owner: int | None = None) -> tuple[int,
     """Open a directory that one user controls: (descriptor, owner). Raises `OSError`, `NotTheirs` among them."""
     fd = files.open_dir(name, parent)
     status = os.fstat(fd)
-    if status.st_mode & _OTHERS_CAN_WRITE or owner not in (None, status.st_uid):
+    if status.st_mode & files.OTHERS_CAN_WRITE or owner not in (None, status.st_uid):
         os.close(fd)
         raise NotTheirs(1, f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}", name)
     return fd, status.st_uid
@@ -119,7 +118,7 @@ def read_pack(folder: int, name: str, owner: int, limit: int) -> bytes:
     """
 
     def judge(fd: int, status: os.stat_result) -> None:
-        if status.st_uid != owner or status.st_mode & _OTHERS_CAN_WRITE:
+        if status.st_uid != owner or status.st_mode & files.OTHERS_CAN_WRITE:
             raise NotTheirs(1, f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}", name)
         if files.is_hollow(fd, status):
             raise PackError("not a pack", because=f"most of its {status.st_size} bytes were never written")

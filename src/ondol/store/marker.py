@@ -119,7 +119,7 @@ def _somebody(word: str, known: bool) -> str:
 def is_open(status: os.stat_result) -> bool:
     """Whether others than the owner can change this: a file's contents, or which names a directory has."""
     sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    return bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and not sticky
+    return bool(status.st_mode & files.OTHERS_CAN_WRITE) and not sticky
 
 
 def mend(path: str, status: os.stat_result) -> str:
@@ -245,7 +245,7 @@ def _set_rights(root: int, shared: bool) -> None:
     status = os.fstat(root)
     if status.st_uid == os.geteuid():
         mode = stat.S_IMODE(status.st_mode) | (0o555 if shared else 0)
-        os.fchmod(root, mode & ~(stat.S_IWGRP | stat.S_IWOTH) if is_open(status) else mode)
+        os.fchmod(root, mode & ~files.OTHERS_CAN_WRITE if is_open(status) else mode)
 
 
 def _open(path: str) -> int:

@@ -8,7 +8,6 @@ Counts if the file and its directory belong to root, the store's owner or the re
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Iterable
 
 from ondol.errors import StoreError
@@ -77,7 +76,7 @@ def _parse(name: str, data: bytes) -> Revocation:
 
 
 def _counts(status: os.stat_result, believed: Collection[int]) -> bool:
-    return status.st_uid in believed and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid in believed and not status.st_mode & files.OTHERS_CAN_WRITE
 
 
 def _unreadable(where: str, name: str, error: Exception) -> StoreError:

@@ -22,7 +22,6 @@ from ondol.store.entry import Address, Entry, File
 from ondol.trust import owners
 from ondol.words import plural
 
-_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _THINGS = ("folder or pack", "folders and packs")
 
 
@@ -65,7 +64,7 @@ class Store(Check):
                 continue
             what = f"others than its owner can change {path}, so no job uses the store"
             why = "whoever can write there can name himself a writer for everybody, or exchange what others published"
-            add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, _OTHERS_CAN_WRITE)
+            add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, files.OTHERS_CAN_WRITE)
             repair = Repair("chmod", path, status.st_dev, status.st_ino, add=add, drop=drop)
             repairs = (repair,) if status.st_uid == subject.machine.uid else ()
             fix = marker.mend(path, status)
@@ -97,8 +96,8 @@ class Store(Check):
     def _passed_over(self, subject: Subject, judged: believed.Believed) -> Iterator[Finding]:
         """Readers take nothing from a folder or a pack that anybody but the lane's owner can write, or owns."""
         tree, me = subject.tree, subject.machine.uid
-        opened = [entry for entry, _ in _in_lanes(subject) if entry.mode & _OTHERS_CAN_WRITE]
-        repairs = tuple(tree.chmod(entry, drop=_OTHERS_CAN_WRITE) for entry in opened if entry.uid == me)
+        opened = [entry for entry, _ in _in_lanes(subject) if entry.mode & files.OTHERS_CAN_WRITE]
+        repairs = tuple(tree.chmod(entry, drop=files.OTHERS_CAN_WRITE) for entry in opened if entry.uid == me)
         for what, fix in judged.lines(subject.real, me):
             why = "for every job it is as if they had not been published"
             where = tree.place(opened[0]) if opened else Location(os.path.join(subject.real, marker.LANES))
