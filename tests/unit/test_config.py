@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ondol import config, options
+from ondol import config, options, words
 from ondol.cli import flags, run
 from ondol.cli import test as test_command
+from ondol.doctor.walk import Bounds
 from ondol.errors import UsageError
+from ondol.fleet.verdict import RETRIED_BY_DEFAULT
+from ondol.room.room import OPEN_AGE
+from ondol.room.wall import DEFAULT_PLACE
 from ondol.trust import settings as files
 
 
@@ -197,3 +201,14 @@ def test_switch_without_sense_is_guessed_at(word: str) -> None:
         files.load(run.parse([word, "true"])[0], {}, "/")
     with pytest.raises(UsageError, match="triton-autotune"):
         test_command.parse([word])
+
+
+def test_the_table_has_the_defaults_of_those_who_know_better() -> None:
+    """It stands below them all, and cannot ask."""
+    default = {
+        (option.commands.split()[0], option.name): option.default for option in options.OPTIONS if option.commands
+    }
+    assert default["test", "retry-on"] == ",".join(sorted(cause.value for cause in RETRIED_BY_DEFAULT))
+    assert Bounds(default["doctor", "limit"], default["doctor", "walk-time"]) == Bounds()
+    assert words.duration(OPEN_AGE) in next(o.help for o in options.of("gc") if o.name == "older-than")
+    assert DEFAULT_PLACE in next(o.help for o in options.of("open") if o.name == "at")
