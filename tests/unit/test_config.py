@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ondol.room.wall import DEFAULT_PLACE
 
 from ondol import config, options, words
 from ondol.cli import flags, run
@@ -13,7 +14,6 @@ from ondol.doctor.walk import Bounds
 from ondol.errors import UsageError
 from ondol.fleet.verdict import RETRIED_BY_DEFAULT
 from ondol.room.room import OPEN_AGE
-from ondol.room.wall import DEFAULT_PLACE
 from ondol.trust import settings as files
 
 
