@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 
+from ondol.fleet import journal
+from ondol.fleet.record import RunRecord
+from ondol.report import run_page
 from suites import Suite
 
 ROOT = Path(__file__).parents[2]
@@ -83,3 +90,20 @@ def test_ondol_as_one_file_carries_the_page(tmp_path: Path, suite: Suite) -> Non
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert page.read_text().startswith("<!doctype html>")
+
+
+def test_the_command_for_one_test_repeats_what_was_typed_and_nothing_else() -> None:
+    typed = [
+        "-p",
+        "no:ondol",
+        "--ondol-devices=",
+        "--ondol-engine=ssh:a b",
+        "--ondol-journal=/x",
+        "tests",
+        "--ondol-timeout=5",
+    ]
+    page = run_page.render(RunRecord(run=journal.Run(arguments=typed)))
+    packed = re.search('id="data">([^<]*)<', page)
+    assert packed is not None
+    told = json.loads(zlib.decompress(base64.b64decode(packed[1])))
+    assert told["again"] == "ondol test '--engine=ssh:a b' --timeout=5"

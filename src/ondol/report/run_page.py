@@ -114,7 +114,8 @@ def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
 def _again(record: RunRecord) -> str:
     """The beginning of the command that runs one item; the page adds its name."""
     ours = [word.removeprefix("--ondol-") for word in record.run.arguments if word.startswith("--ondol-")]
-    return shlex.join(["ondol", "test", *(f"--{word}" for word in ours if word.split("=")[0] in _REPEATED)])
+    repeated = [f"--{word}" for word in ours if word.split("=")[0] in _REPEATED and word[-1] != "="]
+    return shlex.join(["ondol", "test", *repeated])
 
 
 def _short(values: Sequence[Any]) -> list[Any]:
