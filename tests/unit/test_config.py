@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ondol.room.wall import DEFAULT_PLACE
 
 from ondol import config, options, words
 from ondol.cli import flags, run
@@ -13,6 +12,7 @@ from ondol.cli import test as test_command
 from ondol.doctor.walk import Bounds
 from ondol.errors import UsageError
 from ondol.fleet.verdict import RETRIED_BY_DEFAULT
+from ondol.room.handover import DEFAULT_PLACE
 from ondol.room.room import OPEN_AGE
 from ondol.trust import settings as files
 
