@@ -96,9 +96,9 @@ def test_option_parsing(arguments: list[str], given_settings: dict[str, object],
     ("arguments", "said"),
     [
         (["--stroe", "x"], "--store"),
-        (["--store"], "needs a value"),
-        (["--strict=1", "x"], "takes no value"),
-        (["-z"], "unknown"),
+        (["--store"], "--store: expected one argument"),
+        (["--strict=1", "x"], "--strict/--no-strict: ignored explicit argument"),
+        (["-z"], "unrecognized arguments: -z"),
     ],
 )
 def test_wrong_options_are_explained(arguments: list[str], said: str) -> None:
