@@ -9,8 +9,11 @@ BIN    := $(VENV)/bin
 BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-django .build/plugin-rerunfailures \
           .build/plugin-retry .build/plugin-allure .build/plugin-annotate .build/plugin-benchmark .build/plugin-dependency
 
+# The versions of what tests need; `make LOCK= …` takes whatever is newest.
+LOCK ?= packaging/dev-lock.txt
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench quick docs dist release clean
+.PHONY: help demo test check unit bench quick docs dist release lock clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -47,6 +50,13 @@ release: | $(VENV)/bin/python   ## build what would be published, check it, try 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
 	$(BIN)/python packaging/release.py
 
+lock:                 ## write the lock of the development tools anew, from a clean environment
+	rm -rf .build/lock && $(PYTHON) -m venv .build/lock
+	.build/lock/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	head -2 packaging/dev-lock.txt > .build/lock.txt
+	.build/lock/bin/python -m pip freeze --exclude-editable >> .build/lock.txt
+	mv .build/lock.txt packaging/dev-lock.txt && rm -rf .build/lock
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -54,8 +64,10 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+$(VENV)/.dev: pyproject.toml $(LOCK) | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOCK),-c $(LOCK)) -e '.[dev]' || \
+	    (echo 'the versions of $(LOCK) cannot be had; trying what pyproject.toml allows' && \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]')
 	@touch $@ $(VENV)/.demo
 
 .build/triton36: WHAT = triton==3.6.0
