@@ -13,10 +13,10 @@ BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-djang
 LOCK ?= packaging/dev-lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench quick docs dist release lock clean
+.PHONY: help demo test check unit bench bench-gpu quick docs dist release lock clean
 
 help:            ## what can be made
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
 demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
 	@$(BIN)/python examples/demo
@@ -38,6 +38,9 @@ unit: $(VENV)/.dev    ## the fast tests only
 
 bench: $(VENV)/.dev   ## measure the speed claims of docs/benchmarks.md, side by side with their peers
 	$(BIN)/python -m bench
+
+bench-gpu: $(VENV)/.dev   ## the part that needs an NVIDIA GPU
+	$(BIN)/python -m bench.gpu
 
 docs: $(VENV)/.dev    ## the documentation as a site, in .build/site/html
 	$(BIN)/python docs/made

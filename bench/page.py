@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from bench import machine, measure
+from bench import machine, measure, plots
 from bench.rows import Row, markdown
 
 PAGE = measure.ROOT / "docs" / "benchmarks.md"
@@ -24,3 +24,4 @@ def write(name: str, rows: Sequence[Row]) -> None:
     if count != 1:
         raise LookupError(f"{PAGE.name} has no place for {name!r}: {opening} … {closing}")
     PAGE.write_text(text, encoding="utf-8")
+    plots.write()

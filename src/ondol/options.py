@@ -297,6 +297,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("store:verify", "keep", "flag", False, "", "report bad packs and leave them where they are", TYPED),
     Option("store:stats", "prometheus", "text", "", "FILE",
            "write the numbers there, whole, instead of showing them", TYPED),
+    Option("store:stats", "html", "text", "", "FILE", "write a page there, which needs no network", TYPED),
     Option("store:gc", "max-size", "size", None, "SIZE", "the store's packs together are at most this large", TYPED),
     Option("store:gc", "max-age", "duration", None, "TIME", "remove what was not useful for this long", TYPED),
     Option("store:gc", "min-free", "size", None, "SIZE", "leave at least this much free on its file system", TYPED),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from bench import plots
 from web.__main__ import wanted
 from web.drawings import DRAWINGS, drawn
 
@@ -23,6 +24,7 @@ def nav(entries: list[object]) -> Iterator[str]:
             yield from [value] if isinstance(value, str) else nav(value)
 
 
+MEASURED = plots.tables(plots.PAGE.read_text())
 LISTED = list(nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
 
 
@@ -34,6 +36,12 @@ def test_every_page_is_in_the_menu_once() -> None:
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_is_what_its_list_says(name: str) -> None:
     assert (ROOT / "docs" / "images" / name).read_text() == drawn(*DRAWINGS[name])
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_plot_is_what_its_table_says(name: str) -> None:
+    """`python -m bench --write` draws them anew with each table."""
+    assert (ROOT / "docs" / "images" / f"bench-{name}.svg").read_text() == plots.drawn(name, MEASURED[name])
 
 
 def test_every_picture_is_shown_on_a_page() -> None:

@@ -11,7 +11,7 @@ from ondol.errors import OndolError
 from ondol.host import files, filesystem
 from ondol.jobs.open_store import open_store
 from ondol.light import Any
-from ondol.report import prometheus, table
+from ondol.report import prometheus, store_page, table
 from ondol.store import lane as lanes_of
 from ondol.store import stats
 from ondol.store.directory import DirectoryStore
@@ -23,7 +23,8 @@ compiling the used entries had cost, where the compiler's own files tell that. J
 the last 30 days (here: 7) and of writers that you trust."""
 _EXAMPLES = """\
   ondol store stats --store /ci-cache/ondol
-  ondol store stats --prometheus /var/lib/node_exporter/ondol.prom     for its textfile collector, from cron"""
+  ondol store stats --prometheus /var/lib/node_exporter/ondol.prom     for its textfile collector, from cron
+  ondol store stats --html store.html                                  a page to look at"""
 _SHOWN_DAYS = 7
 
 
@@ -32,22 +33,26 @@ def main(arguments: list[str]) -> int:
     parsed = made.parse_args(arguments)
     store = open_store(flags.settings(parsed))
     facts = _facts(store)
-    if parsed.prometheus:
-        _write(parsed.prometheus, prometheus.render(facts))
+    for flag, path, render in (
+        ("--prometheus", parsed.prometheus, prometheus.render),
+        ("--html", parsed.html, store_page.render),
+    ):
+        if path:
+            _write(flag, path, render(facts))
     if parsed.json:
         output.say_json("store-stats", facts)
-    if not parsed.json and not parsed.prometheus:
+    elif not parsed.prometheus and not parsed.html:
         _show(store.where, facts)
     return exitcodes.OK
 
 
-def _write(path: str, text: str) -> None:
-    """The collector may look at any moment."""
+def _write(flag: str, path: str, text: str) -> None:
+    """Somebody may look at any moment."""
     try:
         files.write_whole(path, text.encode("utf-8", "replace"), 0o644)
     except OSError as error:
-        hint = "name a file in a directory that you can write, such as the textfile collector's"
-        raise OndolError(f"--prometheus {path} was not written", because=error.strerror or str(error), hint=hint)
+        hint = "name a file in a directory that you can write"
+        raise OndolError(f"{flag} {path} was not written", because=error.strerror or str(error), hint=hint)
 
 
 def _show(where: str, facts: dict[str, Any]) -> None:
@@ -80,8 +85,10 @@ def _show(where: str, facts: dict[str, Any]) -> None:
 def _facts(store: DirectoryStore) -> dict[str, Any]:
     everything = list(store.everything())
     entries, taken = Counter(stored.place for stored in everything), Counter[str]()
+    of_tool, taken_of_tool = Counter(stored.address.tool for stored in everything), Counter[str]()
     for stored in everything:
         taken[stored.place] += stored.weight
+        taken_of_tool[stored.address.tool] += stored.weight
     uses = store.last_uses()
     week = time.time() - 7 * 86400
     free, inodes = filesystem.free_space(store.root_fd())
@@ -108,6 +115,7 @@ def _facts(store: DirectoryStore) -> dict[str, Any]:
         "free_bytes": free,
         "free_inodes": inodes,
         "file_system": filesystem.fs_type(store.where),
+        "tools": [{"tool": t, "entries": n, "bytes": taken_of_tool[t]} for t, n in of_tool.most_common()],
         "lanes": lanes,
         "jobs": _jobs(store),
     }
