@@ -192,7 +192,7 @@ def test_one_stands_by_only_where_twice_its_memory_is_free(monkeypatch: pytest.M
     assert not fits(worker=1 << 30, free=(2 << 30) - 1)
     assert 0 < memory.resident(os.getpid()) < memory.free()
     text = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 8 kB\n", "/proc/self/cgroup": "0::/job\n"}
-    monkeypatch.setattr(memory, "_read", lambda path: text.get(path, ""))
+    monkeypatch.setattr(memory.process, "read", lambda path: text.get(path, ""))
     assert memory.free() == 8192
     text |= {"/sys/fs/cgroup/job/memory.max": "5000\n", "/sys/fs/cgroup/job/memory.current": "1000\n"}
     assert memory.free() == 4000, "a container's limit counts"
