@@ -37,6 +37,7 @@ Where a PATH cannot be reached, `reach` says so, whatever was asked for. What is
 _STATUS = {"error": "1", "warning": "0; 1 with `--strict`", "note": "0"}
 #: Field of the JSON → what it holds.
 _JSON = {
+    "`format`": "`ondol-doctor/1`",
     "`host`, `uid`": "where and as whom",
     "`healthy`": "no errors",
     "`errors`, `warnings`, `notes`": "how many findings of each severity",

@@ -273,6 +273,7 @@ KINDS: dict[str, tuple[Callable[[Any, list[str]], Any], str]] = {
     "choice": (_choice, ""),
     "switch": (_switch, "auto, on or off"),
     "list": (_list, "names, separated by commas"),
+    "names": (_list, "names, separated by commas"),
     "uids": (_uids, "numbers such as 1000,1001"),
     "count": (_count, "a number such as 1"),
     "positive": (_positive, "a number above 0"),

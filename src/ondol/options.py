@@ -101,7 +101,7 @@ OPTIONS: tuple[Option, ...] = (
     # ------------------------------------------------------------------ the caches of a job
     Option(f"{_JOB} test key doctor history report {_LOOK} {_RULES}", "store", "path", "", "PATH",
            "the store: a directory (default: one under your cache directory)", OWN),
-    Option(f"{_JOB} test", "tools", "list", ["auto"], "NAMES",
+    Option(f"{_JOB} test", "tools", "names", ["auto"], "NAMES",
            "which tools' caches to manage; naming one overrides its own variables; `auto,-NAME` leaves one alone"),
     Option(f"{_JOB} test store:adopt", "scope", "name", "auto", "NAME",
            "scope to publish into; `main` and this one are read", OWN),

@@ -22,6 +22,7 @@ from ondol.doctor.walk import Bounds
 from people import ROOT, Program
 
 FIELDS: dict[str, Any] = {
+    "format": str,
     "host": str,
     "uid": int,
     "healthy": bool,

@@ -87,7 +87,7 @@ def test_what_cannot_be_meant_is_guessed(wish: Wish, said: str) -> None:
 
 def test_words_for_slurm_are_taken_for_options_of_ours() -> None:
     ours, theirs = command.parse(["--engine", "slurm", "--slurm", "-N2", "--srun", "--mem=4G", "-k", "x"])
-    assert (ours.ondol_slurm, ours.ondol_srun, theirs) == ("-N2", "--mem=4G", ["-k", "x"])
+    assert (ours.slurm, ours.srun, theirs) == ("-N2", "--mem=4G", ["-k", "x"])
 
 
 def test_a_program_that_is_not_there_is_started() -> None:

@@ -199,6 +199,8 @@ def _exercise(subject: Subject, scope: str) -> list[str]:
     answers = bounded.in_parallel(
         list(range(_PROCESSES)), lambda writer: _worker(subject, scope, writer), _PROCESSES, Publishing.seconds / 2
     )
+    for what, because, hint in (answer["refused"] for answer in answers if answer["refused"]):
+        raise StoreError(what, because=because, hint=hint)
     troubles = [trouble for answer in answers for trouble in answer["troubles"]]
     final = _read(subject, scope, troubles)
     if len(final) != _ENTRIES:
@@ -213,14 +215,19 @@ def _exercise(subject: Subject, scope: str) -> list[str]:
 
 def _worker(subject: Subject, scope: str, writer: int) -> dict[str, Any]:
     troubles: list[str] = []
+    seen: dict[str, str] = {}
     entries = [_entry(scope, number, writer) for number in range(_ENTRIES)]
     store = _open(subject)
-    published = store.publish((entry.address, pack.encode(entry)) for entry in entries)
-    store.close()
-    seen: dict[str, str] = {}
+    try:
+        published = store.publish((entry.address, pack.encode(entry)) for entry in entries)
+    except StoreError as error:
+        # Not raised: the others would be killed in the middle of a file, and the store is left as it was found.
+        return {"refused": [error.what, error.because, error.hint], "new": 0, "seen": seen, "troubles": troubles}
+    finally:
+        store.close()
     for _ in range(_ROUNDS):
         seen |= _read(subject, scope, troubles)
-    return {"new": sum(outcome.new for outcome in published), "seen": seen, "troubles": troubles}
+    return {"refused": [], "new": sum(outcome.new for outcome in published), "seen": seen, "troubles": troubles}
 
 
 def _read(subject: Subject, scope: str, troubles: list[str]) -> dict[str, str]:
