@@ -81,8 +81,10 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
-        # As root it cannot make its own sandbox; the pages are ours.
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        # As root it cannot make its own sandbox; the pages are ours. In a container /dev/shm may be too small for it.
+        opened = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
         yield opened
         opened.close()
 
