@@ -459,9 +459,9 @@ class SharedLane(wire.Lane):
 
     world: World
 
-    def take(self) -> messages.Message | None:
+    def _read(self) -> bytes:
         self.world.preempt()
-        return super().take()
+        return super()._read()
 
     def put(self, message: messages.Message) -> bool:
         self.world.preempt()

@@ -213,7 +213,9 @@ def test_a_module_fixture_ends_before_another_modules_items(suite) -> None:
         assert events[-1] == "session down"
         inside = events[1:-1]
         assert [e.split()[0] for e in inside] == ["up", "down"] * (len(inside) // 2), "closed before the next opened"
-    assert sum(e.startswith("up") for events in by_worker.values() for e in events) <= 6
+    # The last modules are divided, and a worker may begin what lay behind an item that its agent took back at that
+    # moment: a module can be opened again, but never for each item.
+    assert sum(e.startswith("up") for events in by_worker.values() for e in events) <= 15, by_worker
 
 
 def test_a_runtime_that_cannot_be_closed_after_waiting_is_an_error_of_its_last_task(suite) -> None:

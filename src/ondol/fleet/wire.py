@@ -146,11 +146,19 @@ class Lane:
 
     def take(self) -> Message | None:
         """The next one; None when there is none, and when a test has closed the descriptor."""
+        data = self._read()
+        return next(Decoder(self._token).feed(data), None) if data else None
+
+    def take_all(self) -> list[Message]:
+        """All that is left. Read first and decoded then: the other end takes some meanwhile, and so the fewest."""
+        packets = list(iter(self._read, b""))
+        return [message for data in packets for message in Decoder(self._token).feed(data)]
+
+    def _read(self) -> bytes:
         try:
-            data = os.read(self.reading, select.PIPE_BUF)
+            return os.read(self.reading, select.PIPE_BUF)
         except OSError:
-            return None
-        return next(Decoder(self._token).feed(data), None)
+            return b""
 
     def close(self) -> None:
         os.close(self.reading)

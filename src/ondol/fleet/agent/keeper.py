@@ -155,11 +155,7 @@ class Keeper:
 
     def _empty_the_lane(self) -> set[int]:
         """The items that were still in it."""
-        taken = set()
-        while (message := self._lane.take()) is not None:
-            if isinstance(message, RunItem):
-                taken.add(message.item)
-        return taken
+        return {message.item for message in self._lane.take_all() if isinstance(message, RunItem)}
 
     def begins(self, message: RunItem, now: float) -> None:
         """Its time starts here and not while it waited for a device."""
