@@ -94,6 +94,8 @@ _RULES = "store:writers store:require-signature"
 _TEST = "test config pytest ini"
 #: What `ondol test` must know before there is a pytest, and what is different in every run.
 _BEFORE = "test config pytest"
+_PAGE = "write a page here that needs nothing else: timeline, failures by cause, devices, caches"
+_AGAINST = "in that page: what fails newly and what was mended since this run: a journal, latest, or a run's name"
 _TUNING = "share what autotuning measured and is kept anyway"
 
 # fmt: off
@@ -201,11 +203,8 @@ OPTIONS: tuple[Option, ...] = (
            "forked; auto: where there are devices"),
     Option(_BEFORE, "journal", "path", "", "FILE",
            "where the record of the run goes (default: a file in $XDG_STATE_HOME/ondol/journals)", OUTSIDE),
-    Option("test config", "html", "path", "", "FILE",
-           "write a page here that needs nothing else: timeline, failures by cause, devices, caches", OUTSIDE),
-    Option("test config", "against", "text", "", "RUN",
-           "in that page: what fails newly and what was mended since this run: a journal, latest, or a run's name",
-           OWN),
+    Option("test config", "html", "path", "", "FILE", _PAGE, OUTSIDE),
+    Option("test config", "against", "text", "", "RUN", _AGAINST, OWN),
     Option("test config", "perfetto", "path", "", "FILE",
            "write a trace of the run for ui.perfetto.dev or chrome://tracing here", OUTSIDE),
     Option(_TEST, "rebuild", "choice", "stale", "stale|all",
@@ -247,11 +246,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("report", "md", "text", "", "FILE", "write Markdown here (the default, on standard output)", TYPED),
     Option("report", "compare", "pair", None, "A B",
            "what is different in the second run; status 1 if something fails that did not fail before", TYPED),
-    Option("report", "html", "text", "", "FILE",
-           "write a page here that needs nothing else: timeline, failures by cause, devices, caches", TYPED),
-    Option("report", "against", "text", "", "RUN",
-           "in that page: what fails newly and what was mended since this run: a journal, latest, or a run's name",
-           TYPED),
+    Option("report", "html", "text", "", "FILE", _PAGE, TYPED),
+    Option("report", "against", "text", "", "RUN", _AGAINST, TYPED),
     Option("report", "perfetto", "text", "", "FILE",
            "write a trace for ui.perfetto.dev or chrome://tracing here", TYPED),
     Option("history", "most", "positive", 20, "N", "show at most so many", TYPED),

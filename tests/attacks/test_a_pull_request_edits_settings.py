@@ -8,11 +8,10 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from ondol import config, options
+from ondol import config, host, options
 from ondol.errors import UsageError
 from ondol.trust import settings
 from people import ROOT, Program
@@ -218,8 +217,10 @@ def test_off_ci_a_checkout_of_ones_own_is_comfortable(checkout: Path, program: P
 
 
 def test_python_310_without_tomli(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "sys", SimpleNamespace(version_info=(3, 10, 1)))
+    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
     monkeypatch.setitem(sys.modules, "tomli", None)
+    monkeypatch.delitem(sys.modules, "ondol.host.toml", raising=False)
+    monkeypatch.delattr(host, "toml", raising=False)
     found = load(checkout)
     assert found.publish == "auto"
     assert "Python 3.10 cannot read TOML" in found.warnings[0]

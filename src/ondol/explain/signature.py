@@ -26,7 +26,6 @@ lines of any length; and it holds at least four plain characters outside groups 
 from __future__ import annotations
 
 import re
-import sys
 from functools import lru_cache
 
 from ondol.errors import OndolError
@@ -85,13 +84,11 @@ def load() -> tuple[Signature, ...]:
 
 def parse(name: str, text: str) -> Signature:
     """The signature in one file; raises `SignatureBroken`, which names the file and the field."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
+    from ondol.host import toml
+
     try:
-        fields = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        fields = toml.loads(text)
+    except toml.TOMLDecodeError as error:
         raise SignatureBroken(f"the signature {name} cannot be read", because=str(error))
     try:
         return _signature(name, fields)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,7 +145,7 @@ def _read(here: int | None, name: str, believes: Believes) -> past.PastRun | Non
     """The first line of a file that one believed user alone can write."""
 
     def judge(_: int, status: os.stat_result) -> None:
-        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not believes(status.st_uid):
+        if status.st_mode & files.OTHERS_CAN_WRITE or not believes(status.st_uid):
             raise PermissionError(1, "not believed", name)
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from ondol.errors import UsageError
 from ondol.fleet import journals, kept, known, past, selection
 from ondol.fleet.journal import Known
 from ondol.fleet.record import RunRecord, load
-from ondol.host import files
+from ondol.host import files, toml
 from ondol.jobs import past_runs
 
 #: Runs whose durations count.
@@ -90,13 +89,9 @@ def known_entries(root: Path) -> list[known.Entry]:
     path = root / known.FILE
     if not path.exists():
         return []
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
         data, _ = files.read_regular(str(path), known.LARGEST)
-        told = tomllib.loads(data.decode())
+        told = toml.loads(data.decode())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"{path} cannot be read; nothing was run", because=why, hint="mend it, or --no-known")

@@ -7,7 +7,6 @@ script puts it on the screen as text. The page allows itself exactly its own scr
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import shlex
 import zlib
@@ -22,6 +21,7 @@ from ondol.fleet.messages import NodeUp, Probed
 from ondol.fleet.past import PastRun
 from ondol.fleet.record import AttemptRecord, RunRecord
 from ondol.report import compare, run_causes, timeline, why_slow
+from ondol.report.page_policy import policy
 from ondol.report.timeline import Bar, Lane
 
 #: A longer text keeps its beginning and its end.
@@ -41,16 +41,11 @@ def render(record: RunRecord, before: PastRun | None = None) -> str:
     data = base64.b64encode(zlib.compress(json.dumps(told, separators=(",", ":"), default=str).encode(), 9)).decode()
     folder = files("ondol.report").joinpath("html")
     page, style, script = (folder.joinpath(f"page.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
-    allowed = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-    allowed += "base-uri 'none'; form-action 'none'"
+    allowed = policy(style, script)
     parts = {"@POLICY@": allowed, "@STYLE@": style, "@SCRIPT@": script, "@DATA@": data, "@TEXTS@": texts.packed()}
     for name, part in parts.items():
         page = page.replace(name, part, 1)
     return page
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 class Texts:

@@ -5,14 +5,13 @@ Names in a store are chosen by others: every one of them is escaped, and the pag
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
 
 from ondol import words
 from ondol.light import Any
+from ondol.report.page_policy import policy
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1b1f24;
@@ -32,7 +31,6 @@ _HEIGHT, _FOOT, _STEP, _MOST_DAYS = 190, 24, 26, 30
 
 
 def render(facts: Mapping[str, Any]) -> str:
-    policy = f"default-src 'none'; style-src 'sha256-{_digest(_STYLE)}'"
     title = f"The store {facts['store']}"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -52,14 +50,10 @@ def render(facts: Mapping[str, Any]) -> str:
     ]
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(_STYLE)}">'
         f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body><main>\n" + "\n".join(parts) + "\n</main></body></html>\n"
     )
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _tools(tools: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:

@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ondol import words
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ondol.host import toml
 
 _TABLES = ("discover", "runtime", "task")
 
@@ -35,7 +31,7 @@ class TaskTable:
 
 def read(path: Path) -> TaskTable:
     try:
-        text = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = toml.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TaskFileError(f"{path}: {error}")
     for key in text:

@@ -146,15 +146,12 @@ def _alone_in_group(path: str, status: os.stat_result) -> bool:
 
 def _parse(data: bytes, in_pyproject: bool) -> dict[str, Any]:
     try:
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
+        from ondol.host import toml
     except ImportError:
         python = ".".join(map(str, sys.version_info[:2]))
         raise Unusable(f"Python {python} cannot read TOML (fix: pip install tomli, or set ONDOL_* variables)")
     try:
-        section = tomllib.loads(data.decode())
+        section = toml.loads(data.decode())
         if in_pyproject:
             section = section.get("tool", {}).get("ondol", {})
     except (ValueError, RecursionError, AttributeError) as error:

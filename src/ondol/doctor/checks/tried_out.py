@@ -8,7 +8,8 @@ import mmap
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from ondol import words
 from ondol.doctor import commands
@@ -16,6 +17,8 @@ from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, look
 from ondol.doctor.probing import ask_another_process, corner, name_of
 from ondol.doctor.subject import CACHE, DIRECTORIES, HOME, ROOM, STORE, TEMPORARY, Subject
 from ondol.host import files, filesystem
+
+_Way = TypeVar("_Way")
 
 
 class WritableMount(Check):
@@ -88,23 +91,26 @@ _KINDS: dict[str, tuple[Lock, str]] = {
 _GOT_IT = 0
 
 
+def _troubles(subject: Subject, ways: Iterable[_Way], attempt: Callable[[str, _Way], str]) -> list[tuple[_Way, str]]:
+    """Each way that does not work there, and how. None where nothing can be made at all: other checks say so."""
+    try:
+        with corner(subject.real) as probe:
+            return [(way, trouble) for way in ways if (trouble := attempt(probe, way))]
+    except OSError:
+        return []
+
+
 class Locking(Check):
     name = "locking"
     summary = "file locks that fail (ENOLCK, ENOSYS, 524 …) or that two processes get at once, tried out with two"
     roles = frozenset({CACHE, HOME, TEMPORARY})
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        try:
-            with corner(subject.real) as probe:
-                troubles = [(kind, _try(probe, kind)) for kind in _KINDS]
-        except OSError:
-            return  # nothing can be made there: other checks say so
-        for kind, trouble in troubles:
-            if trouble:
-                what = f"{kind} locks do not work in {subject.path}: {trouble}"
-                why = f"used by {_KINDS[kind][1]}: they fail there, or two of them write at once"
-                severity = ERROR if CACHE in subject.roles else WARNING
-                yield Finding(self.name, severity, what, look(subject.path), why, _elsewhere(subject))
+        for kind, trouble in _troubles(subject, _KINDS, _try):
+            what = f"{kind} locks do not work in {subject.path}: {trouble}"
+            why = f"used by {_KINDS[kind][1]}: they fail there, or two of them write at once"
+            severity = ERROR if CACHE in subject.roles else WARNING
+            yield Finding(self.name, severity, what, look(subject.path), why, _elsewhere(subject))
 
 
 def _elsewhere(subject: Subject) -> str:
@@ -152,20 +158,14 @@ class Operations(Check):
     roles = frozenset({CACHE, STORE, TEMPORARY, ROOM})
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        try:
-            with corner(subject.real) as probe:
-                troubles = [(step, _attempt(step, probe)) for step in _STEPS]
-        except OSError:
-            return  # nothing can be made there: other checks say so
-        for step, trouble in troubles:
-            if trouble:
-                operation, why = _STEPS[step]
-                needed = step is not _hard_link or STORE in subject.roles
-                what = f"{operation} does not work in {subject.path}: {trouble}"
-                yield Finding(self.name, ERROR if needed else WARNING, what, look(subject.path), why)
+        for step, trouble in _troubles(subject, _STEPS, _attempt):
+            operation, why = _STEPS[step]
+            needed = step is not _hard_link or STORE in subject.roles
+            what = f"{operation} does not work in {subject.path}: {trouble}"
+            yield Finding(self.name, ERROR if needed else WARNING, what, look(subject.path), why)
 
 
-def _attempt(step: Callable[[str], None], probe: str) -> str:
+def _attempt(probe: str, step: Callable[[str], None]) -> str:
     try:
         step(probe)
     except Broken as broken:
