@@ -151,20 +151,39 @@ def test_root_in_a_container_without_those_powers_signs_and_shows_nothing(site: 
     assert site.report()["published"] == 1, done.stderr
 
 
-def test_modules_that_the_command_wrote_are_not_run_with_the_key(site: Site) -> None:
+#: Ondol's helper beside the command gets no processor until the command has replaced every module.
+STARVED = """
+import os, time
+if os.environ.get("REPLACED"):
+    nice = os.nice
+    def starved(by):
+        while not os.path.exists(os.environ["REPLACED"]):
+            time.sleep(0.01)
+        return nice(by)
+    os.nice = starved
+"""
+
+
+@pytest.mark.parametrize("helper", ["at once", "starved"])
+def test_modules_that_the_command_wrote_are_not_run_with_the_key(site: Site, helper: str) -> None:
     """Ondol in a venv of the job's own user: the command replaces what Ondol will import after it."""
     source = Path(site.program.path[0]) / "ondol"
     own = site.path / "own"
     shutil.copytree(source, own / "ondol", ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["chown", "-R", f"{UID}:{UID}", str(own)], check=True)
-    stolen = site.path / "stolen"
+    (starving := site.path / "starving").mkdir()
+    (starving / "sitecustomize.py").write_text(STARVED)
+    replaced, stolen = site.path / "replaced", site.path / "stolen"
     evil = f"open({str(stolen)!r}, 'w').write('run')"
     replace = f'find {own} -name \'*.py\' -exec sh -c \'echo "$1" > "$2"\' sh "{evil}" {{}} \\;'
     done = site.run(
         "sh",
         "-c",
-        f"{' '.join(site.kernel('add'))} && {replace}",
-        env={"PYTHONPATH": os.pathsep.join([str(own), *site.program.path])},
+        f"{' '.join(site.kernel('add'))} && {replace} && touch {replaced}",
+        env={
+            "PYTHONPATH": os.pathsep.join([str(starving), str(own), *site.program.path]),
+            "REPLACED": str(replaced) if helper == "starved" else "",
+        },
     )
     assert done.returncode == 0, done.stderr
     assert not stolen.exists()

@@ -17,15 +17,6 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 _SI_KERNEL = 0x80
 
 
-#: Called when all is prepared and the command will be started next.
-at_start: list[Callable[[], None]] = []
-
-
-def starting() -> None:
-    while at_start:
-        at_start.pop()()
-
-
 class CommandEnded(Record):
     status: int
     #: Why the command never ran, for 126 and 127; empty otherwise.
@@ -104,7 +95,6 @@ def _spawn(
     mask: set[signal.Signals | int],
     streams: Mapping[int, int],
 ) -> int | CommandEnded:
-    starting()
     redirections = [(os.POSIX_SPAWN_DUP2, source, number) for number, source in streams.items()]
 
     def spawn(path: str, arguments: list[str]) -> int:

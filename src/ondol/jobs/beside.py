@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ondol.errors import OndolError
-from ondol.host import bounded, command
+from ondol.host import bounded
 from ondol.jobs import before, provenance
 from ondol.jobs.before import Fill
 from ondol.jobs.job import Job
@@ -76,7 +76,6 @@ def stop(job: Job) -> dict[str, PublishResult]:
 def _work(
     job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]
 ) -> dict[str, DoneBeside]:
-    command.starting()  # in this process too: from now on nothing is imported that the command could have written
     tools = [_Tool(job, row, began) for row in managed]
     pause = _BEFORE_FILLING if job.fills_beside else PAUSE
     noted: set[Address] = set()

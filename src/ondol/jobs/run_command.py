@@ -95,13 +95,16 @@ def _run_command(job: Job, runner: Runner | None) -> None:
             job.report.remarks.append(ended.not_started)
 
     try:
+        if job.retries:
+            from ondol.jobs import retrying  # only who asks for it pays for it
+        if job.sign:
+            from ondol.jobs import signing
+
+            signing.seal()
         _guarded(job, "nothing is published while the command runs", after.beside)
         if runner is not None:
-            command.starting()
             on_end(command.CommandEnded(runner(job.env, job.through)))
         elif job.retries:
-            from ondol.jobs import retrying  # only who asks for it pays for it
-
             retrying.run(job, on_end)
         else:
             command.run(job.argv, job.env, on_end, through=job.through)

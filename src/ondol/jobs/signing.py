@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ondol.errors import OndolError
-from ondol.host import command
 from ondol.jobs.job import Job
 
 
@@ -27,13 +26,16 @@ def prepare(job: Job, *, beside: bool) -> None:
     """`beside`: the command runs as our own user, and if it could get the key, nothing is signed."""
     try:
         job.sign_with(signer(job.settings.sign_key, job.env, beside=beside))
-        command.at_start.append(_seal)
     except OndolError as error:
         job.report.warn(f"nothing will be signed: {error.line()}")
 
 
-def _seal() -> None:
-    """Import the last of what publishing needs; from now on nothing that the command could write is imported."""
+def seal() -> None:
+    """Import the last of what publishing needs; from now on nothing that the command could write is imported.
+
+    Call before the helper is forked that works beside the command: it has the key too, and on a busy machine its first
+    step may come after the command's last.
+    """
     import fnmatch  # noqa: F401
     import hashlib  # noqa: F401
     import pickletools  # noqa: F401
