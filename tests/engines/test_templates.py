@@ -15,7 +15,7 @@ from ondol.engines import choose, compare, template
 from ondol.engines.choose import Wish
 from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
-from ondol.fleet.lines import LineDecoder, encode
+from ondol.fleet.wire import Decoder, encode
 from ondol.fleet.messages import Broken, Bye
 from ondol.host import itself
 
@@ -181,10 +181,10 @@ def test_noise_between_lines_loses_a_message(noise: list[bytes], size: int) -> N
     """A login message, a print without a newline, a carrier that cuts anywhere."""
     stream = bytearray()
     for number, junk in enumerate(noise):
-        stream += junk.replace(b"\n", b"").replace(b"t0k", b"") + encode("t0k", Broken(str(number), "ü\n"))
-    stream += b"t0k 00000000 {}\n" + encode("t0k", Bye())
-    decoder = LineDecoder("t0k")
+        stream += junk.replace(b"\n", b"").replace(b"t0k", b"") + encode(b"t0k", Broken(str(number), "ü\n"))
+    stream += b"t0k00000000{}\n" + encode(b"t0k", Bye())
+    decoder = Decoder(b"t0k")
     found = [m for i in range(0, len(stream), size) for m in decoder.feed(bytes(stream[i : i + size]))]
     assert [m.worker for m in found[:-1]] == [str(n) for n in range(len(noise))]
     assert type(found[-1]) is Bye
-    assert decoder.garbage >= len(b"t0k 00000000 {}\n")
+    assert decoder.garbage >= len(b"t0k00000000{}\n")

@@ -23,7 +23,7 @@ from ondol.host import killing
 if TYPE_CHECKING:
     from simulation import World
 
-TOKEN = b"s" * wire.TOKEN_BYTES
+TOKEN = b"s" * 16
 #: What an item may do beside passing; nobody but itself pays for it.
 ACTS = ("fail", "crash", "hang", "wakes", "slow", "deaf", "dirty", "poison", "exit", "lookup", "dies-after", "big")
 #: Writes an end that is not its own; its end is lost; a fork of it takes what its worker was handed ahead.

@@ -19,7 +19,7 @@ from ondol.fleet.board import Board
 from ondol.fleet.messages import Message, RunItem
 from ondol.fleet.starts import Limits, Place
 
-TOKEN = b"w" * wire.TOKEN_BYTES
+TOKEN = b"w" * 16
 ITEMS = [RunItem("cpu0", n, 1, n, f"t.py::{n}", devices=[]) for n in range(6)]
 
 

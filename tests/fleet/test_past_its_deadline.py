@@ -113,23 +113,23 @@ class Bench:
     def __init__(self, tmp_path: Path, limits: Limits) -> None:
         self.now = 100.0
         control, ours = wire.pair()
-        self.heard = wire.Channel(ours, b"c" * wire.TOKEN_BYTES)
+        self.heard = wire.Channel(ours, b"c" * 16)
         rules = Rules(str(tmp_path))
-        self.agent = Agent(wire.Channel(control, b"c" * wire.TOKEN_BYTES), self, limits, rules, lambda: self.now)
+        self.agent = Agent(wire.Channel(control, b"c" * 16), self, limits, rules, lambda: self.now)
         self.agent._end_orphans = lambda: None  # type: ignore[method-assign]  # they would be this pytest's
         self.workers: list[wire.Channel] = []
         self.started: list[subprocess.Popen[bytes]] = []
 
     def start(self, place: Place, inherited: object) -> Started:
         ours, theirs = wire.pair()
-        self.worker = wire.Channel(theirs, b"w" * wire.TOKEN_BYTES)
+        self.worker = wire.Channel(theirs, b"w" * 16)
         self.workers.append(self.worker)
         process = subprocess.Popen(["sh", "-c", "trap '' TERM; cat"], stdin=subprocess.PIPE)
         self.started.append(process)
         socket.send_fds(theirs, [b"F"], [])
         dump = os.memfd_create("dump")
-        self.board, self.lane = Board(), wire.Lane.open(b"w" * wire.TOKEN_BYTES)
-        return Started(process.pid, wire.Channel(ours, b"w" * wire.TOKEN_BYTES), dump, self.board, self.lane)
+        self.board, self.lane = Board(), wire.Lane.open(b"w" * 16)
+        return Started(process.pid, wire.Channel(ours, b"w" * 16), dump, self.board, self.lane)
 
     def says(self, *said: messages.FromWorker) -> None:
         for message in said:

@@ -26,7 +26,7 @@ class NoWorkers:
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
     ours, theirs = wire.pair()
-    channel = wire.Channel(theirs, b"0" * wire.TOKEN_BYTES)
+    channel = wire.Channel(theirs, b"0" * 16)
     made = Agent(channel, NoWorkers(), Limits(), Rules(str(tmp_path)))  # type: ignore[arg-type]
     yield made
     made._selector.close()
@@ -35,7 +35,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 def told(agent: Agent) -> list[Message]:
-    return list(wire.Decoder(b"0" * wire.TOKEN_BYTES).feed(bytes(agent._outbox)))
+    return list(wire.Decoder(b"0" * 16).feed(bytes(agent._outbox)))
 
 
 def test_what_waits_for_a_fresh_process_on_a_device_that_is_set_aside_is_forgotten(agent: Agent) -> None:

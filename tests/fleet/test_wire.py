@@ -35,11 +35,21 @@ def test_a_frame_that_was_written_into_is_skipped_and_the_next_one_found() -> No
     assert list(Decoder(TOKEN).feed(torn + encode(TOKEN, Resume("2")))) == [Resume("2")]
 
 
-@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"])
-def test_a_length_that_was_written_into_holds_up_all_that_follows(length: bytes) -> None:
-    frame = bytearray(encode(TOKEN, Resume("1")))
-    frame[16:20] = length
-    assert list(Decoder(TOKEN).feed(bytes(frame) + encode(TOKEN, Resume("2")))) == [Resume("2")]
+@pytest.mark.parametrize("kept", [1, 16, 20, 30])
+def test_a_frame_that_was_cut_off_takes_no_other_along(kept: int) -> None:
+    """Ctrl-C came while it was sent: its end, with its newline, never came."""
+    decoder = Decoder(TOKEN)
+    assert list(decoder.feed(encode(TOKEN, Resume("1"))[:kept] + encode(TOKEN, Resume("2")))) == [Resume("2")]
+    assert decoder.garbage == kept
+
+
+def test_what_a_test_pours_into_the_channel_is_not_remembered() -> None:
+    decoder = Decoder(TOKEN)
+    for _ in range(100):
+        assert list(decoder.feed(b"x" * 10_000)) == []
+    assert decoder.garbage + len(decoder._rest) == 1_000_000
+    assert len(decoder._rest) < len(TOKEN)
+    assert list(decoder.feed(encode(TOKEN, Resume("2")))) == [Resume("2")]
 
 
 def test_lone_surrogates_and_odd_objects_travel() -> None:

@@ -16,7 +16,7 @@ from ondol.engines import compare
 from ondol.engines.api import Engine
 from ondol.engines.launch import CLOSE_GRACE, TERM_GRACE, Launch
 from ondol.engines.node import Node
-from ondol.fleet import messages
+from ondol.fleet import messages, wire
 from ondol.fleet.messages import AgentEvent, Buried, Event, OfNode, Outlook, ToNode, never
 from ondol.fleet.model import node_of
 
@@ -150,7 +150,7 @@ class Links:
         launch = Launch(self.engine.command(node.name), self.engine.environment(), show_errors=self.terms.show_errors)
         instructions = {**self.terms.instructions, "silence": self.terms.silence}
         instructions["arguments"] = [*instructions["arguments"], *self.engine.arguments(node.name)]
-        node.begin(launch, os.urandom(8).hex(), instructions, self.clock())
+        node.begin(launch, wire.new_token(), instructions, self.clock())
         self._tell_waiting(node.name, self.engine.why_waiting(node.name) or "its agent")
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondol.engines.launch import Launch
-from ondol.fleet import lines
+from ondol.fleet import wire
 from ondol.fleet.messages import Collected, ToNode
 from ondol.fleet.starts import FORMAT
 
@@ -26,10 +26,10 @@ class Node:
     """
 
     name: str
-    token: str = ""
+    token: bytes = b""
     state: str = "over"
     launch: Launch | None = None
-    decoder: lines.LineDecoder = field(default_factory=lambda: lines.LineDecoder(""))
+    decoder: wire.Decoder = field(default_factory=lambda: wire.Decoder(b""))
     #: When this state began, when its collection last moved, when it last said anything, when it was last asked.
     since: float = 0.0
     progress: float = 0.0
@@ -53,14 +53,14 @@ class Node:
     #: What it has, as it said when it had collected.
     offer: Collected | None = None
 
-    def begin(self, launch: Launch, token: str, instructions: dict[str, Any], now: float) -> None:
+    def begin(self, launch: Launch, token: bytes, instructions: dict[str, Any], now: float) -> None:
         self.launch, self.token = launch, token
-        self.decoder = lines.LineDecoder(token)
+        self.decoder = wire.Decoder(token)
         self.state, self.since, self.heard, self.asked = "waiting", now, now, now
         self.file = self.problem = ""
         self.waited = self.collected = 0.0
         self.clean = self.noticed = self.hopeless = self.unexplained = False
-        first = {"format": FORMAT, "token": token, "node": self.name, **instructions}
+        first = {"format": FORMAT, "token": token.decode(), "node": self.name, **instructions}
         launch.send(json.dumps(first).encode() + b"\n")
 
     def enter(self, state: str, now: float) -> None:
@@ -68,7 +68,7 @@ class Node:
 
     def send(self, message: ToNode) -> None:
         if self.launch is not None:
-            self.launch.send(lines.encode(self.token, message))
+            self.launch.send(wire.encode(self.token, message))
 
     @property
     def on_its_way(self) -> bool:

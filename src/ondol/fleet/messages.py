@@ -1,7 +1,7 @@
 """Every message between the processes of a run: one frozen type each, made at one end, matched at the other.
 
 Fields, never sentences: `why` and `reason` are for people, and nothing is decided by what they say. `dump` and `load`
-are used by `wire` and `lines` only. What is not exactly one of these types is garbage, whoever sent it: a test shares
+are used by `wire` only. What is not exactly one of these types is garbage, whoever sent it: a test shares
 its process with our end of the channel. Reports travel as one block of bytes, which only the controller opens.
 """
 

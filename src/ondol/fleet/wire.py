@@ -1,8 +1,10 @@
-"""Messages between controller, agent and workers: one frame of JSON each, on a descriptor of their own.
+"""Messages between the processes of a run: one line of text each, on a descriptor of their own or on the standard
+streams of a launch command (`srun`, `ssh`, `docker run -i`).
 
-A worker shares its descriptors with whatever code the tests run, and that code may write anything to any of them. So a
-frame starts with a token that only the two ends know, and carries its length and checksums: bytes that are not a frame
-are skipped and counted, and the next good frame is found again.
+A worker shares its descriptors with whatever code the tests run, and that code may write anything to any of them; a
+launch command may print a login message. So a line holds a token that only the two ends know, and a checksum: bytes
+that belong to no message are skipped and counted, and the next good line is found again. Text and whole lines, because
+some carriers send nothing before a newline and others pass through a terminal.
 """
 
 from __future__ import annotations
@@ -11,29 +13,26 @@ import fcntl
 import os
 import select
 import socket
-import struct
 import zlib
 from collections.abc import Iterator
 
 from ondol.fleet.messages import Message, dump, load
 
-TOKEN_BYTES = 16
-_LENGTH = struct.Struct("<I")
-#: Length, its own checksum (a length that was written into would have us wait for ever), the body's checksum.
-_HEAD = struct.Struct("<III")
-#: Above this a length is garbage, not a message.
-MAX_FRAME = 512 << 20
 #: Descriptors are moved up here, away from the numbers that tests close in ranges.
 HIGH_FD = 700
 
 
+def new_token() -> bytes:
+    return os.urandom(16).hex().encode()
+
+
 def encode(token: bytes, message: Message) -> bytes:
     body = dump(message)
-    return token + _HEAD.pack(len(body), _checksum(_LENGTH.pack(len(body))), _checksum(body)) + body
+    return token + _checksum(body) + body + b"\n"
 
 
-def _checksum(data: bytes) -> int:
-    return zlib.crc32(data)
+def _checksum(data: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(data)
 
 
 class Decoder:
@@ -41,41 +40,36 @@ class Decoder:
 
     def __init__(self, token: bytes) -> None:
         self._token = token
-        self._buffer = bytearray()
+        #: The beginning of a line whose end is still on its way.
+        self._rest = bytearray()
         self.garbage = 0
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        self._buffer += data
-        while True:
-            start = self._buffer.find(self._token)
-            if start < 0:
-                # The last bytes may be the beginning of a token that is still on its way.
-                self._skip(max(0, len(self._buffer) - len(self._token) + 1))
-                return
-            self._skip(start)
-            head = len(self._token) + _HEAD.size
-            if len(self._buffer) < head:
-                return
-            length, length_checksum, checksum = _HEAD.unpack_from(self._buffer, len(self._token))
-            if length > MAX_FRAME or _checksum(_LENGTH.pack(length)) != length_checksum:
-                self._skip(1)
-                continue
-            if len(self._buffer) < head + length:
-                return
-            body = bytes(self._buffer[head : head + length])
-            if _checksum(body) != checksum:
-                self._skip(1)
-                continue
-            message = load(body)
-            if message is None:
-                self._skip(head + length)
-                continue
-            del self._buffer[: head + length]
-            yield message
+        *whole, rest = data.split(b"\n")
+        for line in whole:
+            message = self._read(bytes(self._rest + line))
+            self._rest.clear()
+            if message is not None:
+                yield message
+        self._rest += rest
+        if not self._rest.startswith(self._token):
+            # Nobody need remember what a test pours into our channel; its last bytes may begin a token.
+            start = self._rest.find(self._token)
+            skipped = start if start >= 0 else max(0, len(self._rest) - len(self._token) + 1)
+            self.garbage += skipped
+            del self._rest[:skipped]
 
-    def _skip(self, count: int) -> None:
-        self.garbage += count
-        del self._buffer[:count]
+    def _read(self, line: bytes) -> Message | None:
+        """Its last token counts: somebody printed without a newline just before, or was cut off in the middle."""
+        start = line.rfind(self._token)
+        if start >= 0:
+            told = line[start + len(self._token) :].rstrip(b"\r")
+            message = load(told[8:]) if _checksum(told[8:]) == told[:8] else None
+            if message is not None:
+                self.garbage += start
+                return message
+        self.garbage += len(line) + 1
+        return None
 
 
 class Channel:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ondol import __version__
 from ondol.errors import OndolError
-from ondol.fleet import lines, messages, wire
+from ondol.fleet import messages, wire
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
@@ -66,14 +66,14 @@ class _Program:
         self.told = told
         #: What came with the first line.
         self.rest = rest
-        self._token = told["token"]
-        self.decoder = lines.LineDecoder(self._token)
+        self._token = told["token"].encode()
+        self.decoder = wire.Decoder(self._token)
         self._started = False
         self._problem = ""
         self.attempts = Attempts()
 
     def tell(self, message: messages.Message) -> None:
-        self.stdio.send(lines.encode(self._token, message))
+        self.stdio.send(wire.encode(self._token, message))
         self.stdio.flush_some()
 
     def run(self) -> int:
@@ -115,9 +115,9 @@ class _Program:
 
     def _pytest(self, environment: dict[str, str], through: Sequence[str] = ()) -> int:
         ours, theirs = wire.pair()
-        token = os.urandom(wire.TOKEN_BYTES)
+        token = wire.new_token()
         tmpdir = worker_tmp.make(environment.get("TMPDIR") or tempfile.gettempdir())
-        start = AsNode(theirs.fileno(), token.hex(), self.told["node"], tmpdir, os.getpid())
+        start = AsNode(theirs.fileno(), token.decode(), self.told["node"], tmpdir, os.getpid())
         command = itself.pytest(*self.told["arguments"])
         if through:
             command = fixed_place.command_line(through, sys.executable, command)

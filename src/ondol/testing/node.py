@@ -33,7 +33,7 @@ class Station:
 
         self.start = start
         high = wire.move_up(start.channel)
-        self.channel = wire.Channel(socket.socket(fileno=high), bytes.fromhex(start.token))
+        self.channel = wire.Channel(socket.socket(fileno=high), start.token.encode())
         proctree.die_with_parent(start.parent, signal.SIGTERM)
 
     def tell(self, message: messages.FromNode) -> None:

@@ -15,7 +15,7 @@ def main() -> None:
     start = AsAgent.take()
     if start is None:
         raise SystemExit("ondol.fleet.agent: this is started by a run of `ondol test`, not by hand")
-    control = wire.Channel(socket.socket(fileno=start.control), bytes.fromhex(start.token))
+    control = wire.Channel(socket.socket(fileno=start.control), start.token.encode())
     os.set_inheritable(control.fileno(), False)
     Agent(control, SpawnLauncher(start.session), start.limits, start.rules).run()
 

@@ -65,7 +65,7 @@ class ForkLauncher:
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:
         ours, theirs = wire.pair()
-        token = os.urandom(wire.TOKEN_BYTES)
+        token = wire.new_token()
         dump = _dump_file()
         board, lane = Board(), wire.Lane.open(token)
         parent = os.getpid()
@@ -93,13 +93,13 @@ class SpawnLauncher:
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:  # noqa: ARG002 - exec closes them
         ours, theirs = wire.pair()
-        token = os.urandom(wire.TOKEN_BYTES)
+        token = wire.new_token()
         dump = _dump_file()
         page = os.memfd_create("ondol-board", os.MFD_CLOEXEC)
         os.ftruncate(page, SIZE)
         lane = wire.Lane.open(token)
         given = (theirs.fileno(), dump, page, lane.reading)
-        start = AsWorker(*given, token.hex(), place, os.getpid(), self.session)
+        start = AsWorker(*given, token.decode(), place, os.getpid(), self.session)
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
         process = subprocess.Popen(
             itself.python("pytest", *self.session.arguments),

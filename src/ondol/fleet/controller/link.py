@@ -144,7 +144,7 @@ def start_forked(
 ) -> Link:
     """The agent as a fork of the collected session; `private` are descriptors that no test may ever write to."""
     ours, theirs = wire.pair()
-    token = os.urandom(wire.TOKEN_BYTES)
+    token = wire.new_token()
     before = _prepare()
     with warnings.catch_warnings():
         # Python ≥ 3.12 warns about any thread; `clean.why_not_fork` has looked at the ones that matter.
@@ -169,9 +169,9 @@ def start_forked(
 def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     """The agent as a new process, for a controller that must not be forked."""
     ours, theirs = wire.pair()
-    token = os.urandom(wire.TOKEN_BYTES)
+    token = wire.new_token()
     before = _prepare()
-    start = AsAgent(theirs.fileno(), token.hex(), limits, rules, session)
+    start = AsAgent(theirs.fileno(), token.decode(), limits, rules, session)
     process = subprocess.Popen(
         itself.python("ondol.fleet.agent"),
         env={**os.environ, **start.environment()},

@@ -51,7 +51,7 @@ class Started:
     def __init__(self, start: AsWorker) -> None:
         self.place, self.session = start.place, start.session
         self.dump = wire.move_up(start.dump)
-        token = bytes.fromhex(start.token)
+        token = start.token.encode()
         self.channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), token)
         self.lane = wire.Lane(token, wire.move_up(start.lane))
         self.board = Board(mmap.mmap(start.board, SIZE))
