@@ -60,7 +60,6 @@ PURE = [
     "fleet/known.py",
     "fleet/kept_file.py",
     "report/compare.py",
-    "engines/compare.py",
     "report/timeline.py",
     "report/why_slow.py",
     "guard/holder.py",

@@ -7,16 +7,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ondol.engines import compare, links
+from ondol.engines import links
 from ondol.fleet import schedule
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller import losses
+from ondol.testing import node
 
 
 def nothing_is_compared() -> None:
     """Whatever a node collected is taken for what the controller collected."""
-    links.compare.digest = lambda _ids: "same"
-    compare.digest = lambda _ids: "same"
+    node.in_order = lambda items, _go: items
 
 
 def silence_is_golden() -> None:

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondol.cli import test as command
-from ondol.engines import choose, compare, template
+from ondol.engines import choose, template
 from ondol.engines.choose import Wish
 from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
-from ondol.fleet.wire import Decoder, encode
 from ondol.fleet.messages import Broken, Bye
+from ondol.fleet.wire import Decoder, encode
 from ondol.host import itself
+from ondol.testing import node
 
 AGENT = ["/opt/my python/bin/python3", "-m", "ondol", "node"]
 SHOW = [sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))"]
@@ -164,16 +165,15 @@ def test_slurms_time_is_misread(text: str, seconds: float | None) -> None:
 
 
 def test_the_first_difference_is_not_the_first() -> None:
-    assert "item 2: x there, b here" in compare.first_difference(["a", "b", "c"], ["a", "x", "c"])
-    assert "it collected 1 items, the controller 2" in compare.first_difference(["a", "b"], ["a"])
-    assert "item 2: b only here" in compare.first_difference(["a", "b"], ["a"])
-    assert "item 2: b only there" in compare.first_difference(["a"], ["a", "b"])
-    assert compare.can_be_ordered(["a", "b"], ["b", "a"])
-    assert not compare.can_be_ordered(["a", "a"], ["a", "a"])
-    assert not compare.can_be_ordered(["a"], ["a", "b"])
-    assert compare.can_be_ordered(["b"], ["a", "b"], chosen=True)
-    assert not compare.can_be_ordered(["a", "c"], ["a", "b", "d"], chosen=True)
-    assert compare.digest(["a", "b"]) != compare.digest(["b", "a"])
+    assert "item 2: x there, b here" in node.first_difference(["a", "b", "c"], ["a", "x", "c"])
+    assert "it collected 1 items, the controller 2" in node.first_difference(["a", "b"], ["a"])
+    assert "item 2: b only here" in node.first_difference(["a", "b"], ["a"])
+    assert "item 2: b only there" in node.first_difference(["a"], ["a", "b"])
+    assert node.can_be_ordered(["a", "b"], ["b", "a"])
+    assert not node.can_be_ordered(["a", "a"], ["a", "a"])
+    assert not node.can_be_ordered(["a"], ["a", "b"])
+    assert node.can_be_ordered(["b"], ["a", "b"], chosen=True)
+    assert not node.can_be_ordered(["a", "c"], ["a", "b", "d"], chosen=True)
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))

@@ -97,7 +97,7 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> tuple[Links, Clock]:
     monkeypatch.setattr(links, "Launch", Unkillable)
     monkeypatch.setattr(Unkillable, "kills", 0)
     clock = Clock()
-    terms = Terms(ids=["test_1"], instructions={"arguments": []}, go=messages.Go({}, {}), engine_timeout=10.0)
+    terms = Terms({"arguments": []}, messages.Go(["test_1"], {}, {}), engine_timeout=10.0)
     made = Links(Engine(), terms, clock=clock)
     made.receive(0.0)
     return made, clock
@@ -121,9 +121,7 @@ def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: 
 def test_the_end_of_an_allocation_is_said_too_late_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, began = Clock(), Clock.now
     monkeypatch.setattr(Engine, "seconds_left", lambda _self: 120.0 - (clock.now - began))
-    made = Links(
-        Engine(), Terms(ids=[], instructions={"arguments": []}, go=messages.Go({}, {}), margin=60.0), clock=clock
-    )
+    made = Links(Engine(), Terms({"arguments": []}, messages.Go([], {}, {}), margin=60.0), clock=clock)
     heard = {type(event): clock.now - began for _ in range(150) for event in turns(made, clock, 1)}
     assert 60 <= heard[messages.AllocationEnding] <= 60 + links.PACE + 1
     assert 105 <= heard[messages.AllocationOver] <= 105 + links.PACE + 1

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ondol import __version__
-from ondol.engines import compare
 from ondol.engines.api import Engine
 from ondol.engines.launch import CLOSE_GRACE, TERM_GRACE, Launch
 from ondol.engines.node import Node
@@ -34,11 +33,9 @@ BURY_LIMIT = 30.0
 class Terms:
     """What the run asks of its nodes."""
 
-    #: The collected ids, in order.
-    ids: list[str]
     #: What every node program is told first.
     instructions: dict[str, Any]
-    #: What an agent needs to begin: its limits and rules.
+    #: What was collected here, and what an agent needs to begin.
     go: messages.Go
     workers_per_device: int = 1
     #: Items that must be prepared; at most so many slots for that.
@@ -50,8 +47,6 @@ class Terms:
     #: So long before the end of the allocation nothing more is handed out.
     margin: float = 60.0
     show_errors: bool = False
-    #: The ids are a part of what was collected here (`--rerun`, `--shard`).
-    chosen: bool = False
 
 
 @dataclass
@@ -69,11 +64,9 @@ class Links:
     _opened: float = 0.0
     _refused: bool = False
     _warned: set[type] = field(default_factory=set)
-    _digest: str = ""
 
     def __post_init__(self) -> None:
         self._opened = self.clock()
-        self._digest = compare.digest(self.terms.ids)
         self.engine.open()
 
     # ------------------------------------------------------------------ what the controller calls
@@ -92,7 +85,7 @@ class Links:
                         node.send(message)
                     if isinstance(message, messages.Kill) and node.launch is not None:
                         node.launch.cancel(self.clock())
-            case messages.Ping() | messages.ListIds() | messages.Order() | messages.Go():
+            case messages.Ping() | messages.Go():
                 raise AssertionError("these are ours to send")
             case messages.Warm() | messages.Join():
                 raise AssertionError("these are for an agent that was started before the collection")
@@ -207,14 +200,10 @@ class Links:
                 node.file, node.progress = message.file, self.clock()
             case messages.Collected():
                 self._on_collected(node, message)
-            case messages.Ids():
-                self._on_ids(node, message)
             case messages.Ready():
                 self._on_ready(node)
-            case messages.Note():
-                self._events.append(messages.NodeNote(node.name, message.text))
-            case messages.Room():
-                self._events.append(messages.NodeRoom(node.name, *message))
+            case messages.NodeNote() | messages.NodeRoom():
+                self._events.append(message)
             case messages.Notice():
                 self._on_notice(node, message)
             case messages.Gone():
@@ -242,18 +231,9 @@ class Links:
         if message.errors:
             node.hopeless = True
             self._give_up(node, f"collection failed there: {message.errors[0]}")
-        elif message.digest != self._digest:
-            node.send(messages.ListIds())
         else:
             node.offer = message
             node.send(self.terms.go)
-
-    def _on_ids(self, node: Node, message: messages.Ids) -> None:
-        if compare.can_be_ordered(self.terms.ids, list(message.ids), chosen=self.terms.chosen):
-            node.send(messages.Order(self.terms.ids))
-        else:
-            node.hopeless = True
-            self._give_up(node, compare.first_difference(self.terms.ids, list(message.ids)))
 
     def _on_ready(self, node: Node) -> None:
         """Its agent listens."""

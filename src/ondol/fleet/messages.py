@@ -88,12 +88,17 @@ Command = RunItem | Revoke | Retire | Resume | Lose | Probe | Warm | Join | Inte
 
 # ---------------------------------------------------------------------- controller → node, before its agent listens
 
-#: Which ids did you collect?
-ListIds = NamedTuple("ListIds", [])
-#: Take this order.
-Order = NamedTuple("Order", [("ids", Sequence[str])])
-#: Become the agent.
-Go = NamedTuple("Go", [("limits", dict[str, float]), ("rules", dict[str, Any])])
+
+class Go(NamedTuple):
+    """Become the agent, if you have collected these too."""
+
+    ids: Sequence[str]
+    limits: dict[str, float]
+    rules: dict[str, Any]
+    #: They are a part of what the controller collected (`--rerun`, `--shard`).
+    chosen: bool = False
+
+
 #: Mend the cache that made `item` fail: for the node program, which knows the node's caches.
 Heal = NamedTuple("Heal", [("slot", str), ("item", int), ("text", str)])
 
@@ -231,7 +236,6 @@ AgentEvent = FromAgent | Healed | Reports | Warned | LateReport | Output | Broke
 class Collected(NamedTuple):
     """What the node collected and what it offers."""
 
-    digest: str
     errors: Sequence[str]
     devices: Sequence[dict[str, Any]]
     cpus: int
@@ -243,23 +247,31 @@ class Collected(NamedTuple):
 #: First of all; `version` decides whether anything else is understood.
 Here = NamedTuple("Here", [("version", str), ("host", str), ("pid", int)])
 Collecting = NamedTuple("Collecting", [("file", str)])
-Ids = NamedTuple("Ids", [("ids", Sequence[str])])
 #: The next message is read by the agent.
 Ready = NamedTuple("Ready", [])
-Note = NamedTuple("Note", [("text", str)])
 #: The node will be taken away.
 Notice = NamedTuple("Notice", [("why", str)])
-#: What the node's room has to say.
-Room = NamedTuple("Room", [("status", int), ("room", dict[str, Any]), ("lines", Sequence[str])])
+NodeNote = NamedTuple("NodeNote", [("node", str), ("text", str)])
+
+
+class NodeRoom(NamedTuple):
+    """What the room of a node has to say."""
+
+    node: str
+    status: int
+    room: dict[str, Any]
+    lines: Sequence[str] = ()
+
+
 #: Nothing runs there any more; what is new in the room is published.
 Harvest = NamedTuple("Harvest", [])
 #: Last words about what went wrong. `hopeless`: trying again would end in the same way.
 Gone = NamedTuple("Gone", [("why", str), ("hopeless", bool)])
 #: Everything went well.
 Bye = NamedTuple("Bye", [])
-OfNode = Here | Collecting | Collected | Ids | Ready | Note | Notice | Room | Harvest | Gone | Bye
+OfNode = Here | Collecting | Collected | Ready | NodeNote | Notice | NodeRoom | Harvest | Gone | Bye
 FromNode = OfNode | AgentEvent
-ToNode = Command | ListIds | Order | Go | Heal
+ToNode = Command | Go | Heal
 #: Everything that travels.
 Message = FromNode | ToNode | FromWorker | ToWorker
 
@@ -292,18 +304,6 @@ Outlook = NamedTuple("Outlook", [("expecting", bool), ("left", int)])
 #: For nodes that nobody can name yet.
 EngineWaits = NamedTuple("EngineWaits", [("engine", str), ("what", str)])
 NodeWaits = NamedTuple("NodeWaits", [("node", str), ("what", str)])
-NodeNote = NamedTuple("NodeNote", [("node", str), ("text", str)])
-
-
-class NodeRoom(NamedTuple):
-    """What the room of a node has to say."""
-
-    node: str
-    status: int
-    room: dict[str, Any]
-    lines: Sequence[str] = ()
-
-
 #: In time: what runs may still finish.
 AllocationEnding = NamedTuple("AllocationEnding", [("why", str)])
 #: What runs now would be killed with everything that could report it.

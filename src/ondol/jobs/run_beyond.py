@@ -42,9 +42,13 @@ def start_links(
 ) -> Links:
     option = config.getoption
     terms = Terms(
-        ids=[item.nodeid for item in plan.items],
         instructions=instructions(config, wish, settings),
-        go=Go(asdict(limits), {"hygiene": option("ondol_hygiene"), "recycle_after": option("ondol_recycle_after")}),
+        go=Go(
+            [item.nodeid for item in plan.items],
+            asdict(limits),
+            {"hygiene": option("ondol_hygiene"), "recycle_after": option("ondol_recycle_after")},
+            chosen=bool(option("ondol_rerun") or option("ondol_shard")),
+        ),
         workers_per_device=option("ondol_workers_per_device"),
         prepares=len(plan.prepares),
         engine_timeout=option("ondol_engine_timeout"),
@@ -52,6 +56,5 @@ def start_links(
         silence=option("ondol_engine_silence"),
         margin=option("ondol_engine_margin"),
         show_errors=option("capture") == "no",
-        chosen=bool(option("ondol_rerun") or option("ondol_shard")),
     )
     return Links(engine, terms)

@@ -82,7 +82,9 @@ class _Program:
         # What a killed run left here may still hold the devices.
         left = orphans.sweep()
         if left:
-            self.tell(messages.Note(f"ended {len(left)} processes that a killed run had left here"))
+            self.tell(
+                messages.NodeNote(self.told["node"], f"ended {len(left)} processes that a killed run had left here")
+            )
         try:
             os.chdir(self.told["directory"])
             self._run_in_room()
@@ -109,7 +111,7 @@ class _Program:
         job = Job(["pytest"], settings, environment, _no_progress, program=python, event=event, cut_off=spans)
         status = run_command.run(job, self._pytest)
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
-        self.tell(messages.Room(status, job.report.as_dict(), said))
+        self.tell(messages.NodeRoom(self.told["node"], status, job.report.as_dict(), said))
 
     # ------------------------------------------------------------------ pytest, which becomes the agent
 

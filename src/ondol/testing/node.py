@@ -8,13 +8,13 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 
-from ondol.engines.compare import digest
 from ondol.errors import OndolError
 from ondol.fleet import clean, messages, pytest_inside, wire
 from ondol.fleet.agent.agent import Agent
@@ -53,6 +53,36 @@ def adopt() -> Station | None:
     return None if start is None else Station(start)
 
 
+def in_order(items: Sequence[pytest.Item], go: messages.Go) -> list[pytest.Item]:
+    """Those that the controller collected, in its order. Raises `OndolError` when they are not the same."""
+    here = [item.nodeid for item in items]
+    if list(go.ids) == here:
+        return list(items)
+    if not can_be_ordered(go.ids, here, chosen=go.chosen):
+        raise OndolError(first_difference(go.ids, here))
+    known = {item.nodeid: item for item in items}
+    return [known[nodeid] for nodeid in go.ids]
+
+
+def can_be_ordered(ours: Sequence[str], theirs: Sequence[str], *, chosen: bool = False) -> bool:
+    """The same items, each once: a plugin shuffled them, and they can be put in our order. `chosen`: ours are a part of
+    what was collected here, so there may be more of them there.
+    """
+    once = len(ours) == len(set(ours)) and len(theirs) == len(set(theirs))
+    return once and (set(ours) <= set(theirs) if chosen else set(ours) == set(theirs))
+
+
+def first_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
+    """In words, where the two lists part."""
+    counts = f"it collected {len(theirs)} items, the controller {len(ours)}"
+    for number, (own, other) in enumerate(zip(ours, theirs, strict=False), 1):
+        if own != other:
+            return f"{counts}; the first difference is item {number}: {other} there, {own} here"
+    longer, where = (theirs, "there") if len(theirs) > len(ours) else (ours, "here")
+    shorter = min(len(ours), len(theirs))
+    return f"{counts}; the first difference is item {shorter + 1}: {longer[shorter]} only {where}"
+
+
 class NodePlugin:
     """Takes the place of the test loop."""
 
@@ -84,6 +114,8 @@ class NodePlugin:
             if go is not None:
                 self._become_agent(session, go)
             status = 0
+        except OndolError as error:
+            self._station.fail(error)
         except BaseException:
             traceback.print_exc()
         os._exit(status)
@@ -91,37 +123,25 @@ class NodePlugin:
     # ------------------------------------------------------------------ agreeing
 
     def _agree(self, session: pytest.Session) -> messages.Go | None:
-        """Until the controller says go; None when it does not want us."""
-        self._say_what_was_collected(session)
-        while True:
-            message = self._station.channel.receive()
-            if message is None or isinstance(message, messages.Finish | messages.Kill):
-                return None
-            if isinstance(message, messages.ListIds):
-                self._station.tell(messages.Ids([item.nodeid for item in session.items]))
-            elif isinstance(message, messages.Order):
-                known = {item.nodeid: item for item in session.items}
-                session.items[:] = [known[nodeid] for nodeid in message.ids]
-                self._say_what_was_collected(session)
-            elif isinstance(message, messages.Go):
-                # Not before this is anything sent that an agent must read: it would be lost in our own buffer.
-                self._station.tell(messages.Ready())
-                return message
-
-    def _say_what_was_collected(self, session: pytest.Session) -> None:
-        devices = [asdict(device) for device in self._fleet.devices]
+        """What the controller says when it has heard what there is; None when it does not want us."""
         forgiven = session.config.option.continue_on_collection_errors
         self._station.tell(
             messages.Collected(
-                digest=digest([item.nodeid for item in session.items]),
                 errors=[] if forgiven else self._errors,
-                devices=devices,
+                devices=[asdict(device) for device in self._fleet.devices],
                 cpus=len(os.sched_getaffinity(0)),
                 host=os.uname().nodename,
                 mode=self._why_not_fork or "forked",
                 python=sys.version.split()[0],
             )
         )
+        go = self._station.channel.receive()
+        if not isinstance(go, messages.Go):
+            return None
+        session.items[:] = in_order(session.items, go)
+        # Not before this is anything sent that an agent must read: it would be lost in our own buffer.
+        self._station.tell(messages.Ready())
+        return go
 
     @cached_property
     def _why_not_fork(self) -> str | None:
