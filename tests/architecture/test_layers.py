@@ -65,7 +65,6 @@ PURE = [
     "guard/holder.py",
     "explain/match.py",
     "guard/msgpack.py",
-    "explain/needle.py",
     "explain/noise.py",
     "explain/explainer.py",
     "explain/text.py",

@@ -247,5 +247,5 @@ def test_one_line_of_gigabytes_fills_the_memory() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(log_file, "_LONGEST_LINE", 1000)
-        with log_file.open_log("-", Endless()) as log:
+        with log_file.open_log("-", io.BufferedReader(Endless())) as log:
             assert sum(len(part.text) for part in log.parts()) <= 1000

@@ -6,15 +6,43 @@ What a tool only warned of explains nothing, and is kept apart. Failed tests who
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ondol.explain.log_part import Log
 from ondol.explain.match import Hit, Scanner, first_cause
 from ondol.explain.signature import Signature
-from ondol.light import Record
+from ondol.light import Protocol, Record
 
 #: Of one test; more of them cannot change which was first.
 _MOST_HITS = 200
+
+
+class LogPart(Record):
+    """Text that belongs to one failed test, or to none."""
+
+    #: What the reader calls it: the same for all parts of one text; empty for what belongs to no test.
+    label: str
+    #: The number of its first line, as an editor counts them.
+    number: int
+    text: str
+
+
+class FailedTest(Record):
+    name: str
+    #: Of the parts that belong to it; there may be none.
+    labels: tuple[str, ...]
+
+
+class Log(Protocol):
+    """Reads one log. `parts` is used up first; what the others say is complete only then."""
+
+    #: Whatever kept the log from being read to its end; empty if nothing did.
+    trouble: str
+
+    def parts(self) -> Iterator[LogPart]:
+        """The log in order. Consecutive parts with one label are one text. Needs the memory of one part."""
+
+    def failed(self) -> list[FailedTest]:
+        """All tests that failed, in order, also those whose text says nothing; one that failed in two runs, twice."""
 
 
 class Fault(Record):
@@ -48,8 +76,8 @@ class Explainer:
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._scanner = Scanner(signatures)
         self._logs: list[str] = []
-        self._faults: dict[str, _Seen] = {}
-        self._warnings: dict[str, _Seen] = {}
+        self._faults: dict[str, Fault] = {}
+        self._warnings: dict[str, Fault] = {}
         self._failed = 0
         self._unexplained: list[str] = []
         self._troubles: list[str] = []
@@ -82,7 +110,7 @@ class Explainer:
             if cause is None:
                 self._unexplained.append(prefix + test.name)
             else:
-                self._count(self._faults, cause).tests.append(prefix + test.name)
+                self._count(self._faults, cause, prefix + test.name)
 
     def _outside(self, hits: list[Hit]) -> None:
         chains: dict[int, list[Hit]] = {}
@@ -98,39 +126,21 @@ class Explainer:
             if hit.signature.warning:
                 self._count(self._warnings, hit)
 
-    def _count(self, among: dict[str, _Seen], hit: Hit) -> _Seen:
-        seen = among.setdefault(hit.signature.id, _Seen(hit, len(self._logs) - 1))
-        seen.times += 1
-        if (len(self._logs) - 1, hit.line_number) < seen.place:
-            seen.first, seen.log = hit, len(self._logs) - 1
-        return seen
+    def _count(self, among: dict[str, Fault], hit: Hit, *test: str) -> None:
+        log, known = self._logs[-1], hit.signature
+        seen = among.get(known.id) or Fault(known, (), 0, log, hit.line_number, hit.line)
+        if seen.log == log and hit.line_number < seen.line_number:
+            seen = seen._replace(line_number=hit.line_number, line=hit.line)
+        among[known.id] = seen._replace(tests=seen.tests + test, times=seen.times + 1)
 
     def result(self) -> Explanation:
-        by_tests = sorted(self._faults.values(), key=lambda seen: (-len(seen.tests), seen.place))
-        in_order = sorted(self._warnings.values(), key=lambda seen: seen.place)
+        def place(fault: Fault) -> tuple[int, int]:
+            return self._logs.index(fault.log), fault.line_number
+
         return Explanation(
-            tuple(map(self._fault, by_tests)),
-            tuple(map(self._fault, in_order)),
+            tuple(sorted(self._faults.values(), key=lambda fault: (-len(fault.tests), place(fault)))),
+            tuple(sorted(self._warnings.values(), key=place)),
             self._failed,
             tuple(self._unexplained),
             tuple(self._troubles),
         )
-
-    def _fault(self, seen: _Seen) -> Fault:
-        first = seen.first
-        where = self._logs[seen.log]
-        return Fault(first.signature, tuple(seen.tests), seen.times, where, first.line_number, first.line)
-
-
-class _Seen:
-    """A fault while the logs are being read."""
-
-    def __init__(self, first: Hit, log: int) -> None:
-        self.first = first
-        self.log = log
-        self.times = 0
-        self.tests: list[str] = []
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return self.log, self.first.line_number

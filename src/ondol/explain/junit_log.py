@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 
 from ondol.explain import noise
-from ondol.explain.log_part import FailedTest, LogPart
+from ondol.explain.explainer import FailedTest, LogPart
 
 _FAILED = ("failure", "error")
 _TEXTS = (*_FAILED, "system-out", "system-err")
@@ -54,7 +54,7 @@ class JUnitLog:
             self._parser.Parse(b"", True)
         except (expat.ExpatError, _Costly) as error:
             # The report of a run that was killed ends anywhere; what came before is as good as ever.
-            self._finish_test(failed=self._test_failed)
+            self._finish_test()
             self.trouble = f"the XML could be read only up to line {self._parser.CurrentLineNumber}: {error}"
         yield from self._take()
 
@@ -90,7 +90,7 @@ class JUnitLog:
         if tag in _TEXTS and self._text is not None:
             self._keep_text(traceback=tag in _FAILED)
         elif tag == "testcase":
-            self._finish_test(failed=self._test_failed)
+            self._finish_test()
 
     def _keep_text(self, *, traceback: bool) -> None:
         if self._text is None:
@@ -105,8 +105,8 @@ class JUnitLog:
         part = LogPart(self._label, number, noise.without_escapes(text))
         (self._test_parts if self._label else self._ready).append(part)
 
-    def _finish_test(self, *, failed: bool) -> None:
-        if self._label and failed:
+    def _finish_test(self) -> None:
+        if self._label and self._test_failed:
             self._keep_text(traceback=False)
             self._failed.append(FailedTest(self._test, (self._label,)))
             self._ready += self._test_parts

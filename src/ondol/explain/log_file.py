@@ -6,11 +6,11 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from ondol.errors import UsageError
+from ondol.explain.explainer import Log
 from ondol.explain.junit_log import JUnitLog
-from ondol.explain.log_part import Log
 from ondol.explain.pytest_log import PytestLog
 from ondol.light import Any
 
@@ -22,7 +22,7 @@ _BROKEN = (OSError, EOFError, zlib.error)
 
 @contextmanager
 def open_log(path: str, stdin: Any) -> Iterator[Log]:
-    """The log at this path, or on `stdin` (a binary stream) for `-`. Raises `UsageError`, which says what to do."""
+    """The log at this path, or on `stdin` (buffered, binary) for `-`. Raises `UsageError`, which says what to do."""
     try:
         with ExitStack() as closing:
             yield _log(path, closing.enter_context(_opened(path, stdin)), closing)
@@ -34,7 +34,7 @@ def open_log(path: str, stdin: Any) -> Iterator[Log]:
 
 def _opened(path: str, stdin: Any) -> Any:
     if path == "-":
-        return io.BufferedReader(_Borrowed(stdin), _CHUNK)
+        return nullcontext(stdin)
     try:
         return open(path, "rb", buffering=_CHUNK)  # the caller closes it
     except IsADirectoryError:
@@ -63,18 +63,3 @@ def _lines(text: io.TextIOWrapper) -> Iterator[str]:
         while rest and not rest.endswith("\n"):
             rest = text.readline(_LONGEST_LINE)
         yield line
-
-
-class _Borrowed(io.RawIOBase):
-    """Standard input as a raw stream that is not closed with us."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read1(len(buffer)) if hasattr(self._stream, "read1") else self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -46,9 +46,9 @@ class LogVerdict(Record):
     line: str = ""
 
 
-def judge(text: str | Iterable[str], signatures: Sequence[Signature] | None = None) -> LogVerdict:
+def judge(text: str | Iterable[str]) -> LogVerdict:
     """What the output of a failed command says about its cache; `cache` only where the cache is surely at fault."""
-    cause = first_cause(list(scan(text, signatures)))
+    cause = first_cause(list(scan(text)))
     if cause is None:
         return LogVerdict("unknown", None)
     kind = cause.signature.kind
@@ -72,9 +72,9 @@ def first_cause(hits: Sequence[Hit]) -> Hit | None:
     return first
 
 
-def scan(text: str | Iterable[str], signatures: Sequence[Signature] | None = None) -> Iterator[Hit]:
+def scan(text: str | Iterable[str]) -> Iterator[Hit]:
     """Every appearance of every fault, block by block."""
-    scanner = Scanner(load() if signatures is None else signatures)
+    scanner = Scanner(load())
     for number, block in blocks(text.split("\n") if isinstance(text, str) else text):
         yield from scanner.block(block, number)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ondol.explain import noise
-from ondol.explain.log_part import FailedTest, LogPart
+from ondol.explain.explainer import FailedTest, LogPart
 from ondol.explain.match import blocks
 
 _RULE = re.compile(r"=+ (.+?) =+\s*$")

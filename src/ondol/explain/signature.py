@@ -20,50 +20,45 @@
               how it was inferred; what stands around it may be shortened or filled in
 
 A pattern is searched anywhere in a line; it names its gaps' lengths (`.{0,200}`, never `.*`), because a log may have
-lines of any length; and it holds at least four plain characters outside groups (`needle` says why).
+lines of any length; and it holds at least four plain characters outside groups (its needle). The tests check each file.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from functools import lru_cache
 
 from ondol.errors import OndolError
-from ondol.explain.needle import needle
 from ondol.light import Any, Record
 
-KINDS = ("cache", "place", "network", "request", "killed", "bug")
-_TEXTS = ("id", "tool", "kind", "meaning", "cure", "source", "example")
-_LISTS = ("match", "match_all", "unless")
-_OTHERS = ("number", "window", "warning", "heals")
-#: A traceback of pytest prints whole functions between two frames.
-_WINDOW = 150
+#: `re`'s own parser of patterns.
+_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
 class Pattern(Record):
     regex: re.Pattern[str]
+    #: Plain text that every match contains.
     needle: str
 
 
 class Signature(Record):
     id: str
-    number: int
     tool: str
     kind: str
-    match: tuple[Pattern, ...]
-    match_all: tuple[Pattern, ...]
-    window: int
-    unless: tuple[re.Pattern[str], ...]
-    warning: bool
-    heals: str
     meaning: str
     cure: str
     source: str
     example: str
-
-
-class SignatureBroken(OndolError):
-    """A signature file that cannot be used: a fault of this installation, never of the log."""
+    number: int = 0
+    match: tuple[Pattern, ...] = ()
+    match_all: tuple[Pattern, ...] = ()
+    #: A traceback of pytest prints whole functions between two frames.
+    window: int = 150
+    unless: tuple[re.Pattern[str], ...] = ()
+    warning: bool = False
+    heals: str = ""
 
 
 @lru_cache(maxsize=1)
@@ -71,85 +66,35 @@ def load() -> tuple[Signature, ...]:
     """All signatures that come with Ondol, by the survey's number, later ones last."""
     from importlib.resources import files
 
+    from ondol.host import toml
+
     folder = files("ondol.explain").joinpath("signatures")
-    found = [
-        parse(entry.name, entry.read_text(encoding="utf-8"))
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    ]
-    if not found:
-        raise SignatureBroken("this installation of Ondol has no signatures", hint="install it again")
+    texts = [entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".toml")]
+    if not texts:
+        raise OndolError("this installation of Ondol has no signatures", hint="install it again")
+    found = [_signature(toml.loads(text)) for text in texts]
     return tuple(sorted(found, key=lambda signature: (signature.number or 1000, signature.id)))
 
 
-def parse(name: str, text: str) -> Signature:
-    """The signature in one file; raises `SignatureBroken`, which names the file and the field."""
-    from ondol.host import toml
-
-    try:
-        fields = toml.loads(text)
-    except toml.TOMLDecodeError as error:
-        raise SignatureBroken(f"the signature {name} cannot be read", because=str(error))
-    try:
-        return _signature(name, fields)
-    except ValueError as error:
-        raise SignatureBroken(f"the signature {name} cannot be used", because=str(error))
+def _signature(fields: dict[str, Any]) -> Signature:
+    made: dict[str, Any] = {name: " ".join(fields[name].split()) for name in ("meaning", "cure", "source")}
+    made["example"] = fields["example"].strip("\n")
+    for name in ("match", "match_all"):
+        made[name] = tuple(Pattern(re.compile(source), needle(source)) for source in fields.get(name, ()))
+    made["unless"] = tuple(map(re.compile, fields.get("unless", ())))
+    return Signature(**{**fields, **made})
 
 
-def _signature(name: str, fields: dict[str, Any]) -> Signature:
-    for unknown in sorted(set(fields) - {*_TEXTS, *_LISTS, *_OTHERS}):
-        raise ValueError(f"unknown field {unknown!r}")
-    texts = {field: _text(fields, field) for field in _TEXTS}
-    match, together = (tuple(map(_pattern, _of(fields, field, []))) for field in ("match", "match_all"))
-    if name != f"{texts['id']}.toml":
-        raise ValueError(f"its id is {texts['id']!r}")
-    if texts["kind"] not in KINDS:
-        raise ValueError(f"kind is {texts['kind']!r}, not one of {', '.join(KINDS)}")
-    if not match and not together:
-        raise ValueError("it has neither match nor match_all")
-    heals = _of(fields, "heals", "")
-    if heals and texts["kind"] != "cache":
-        raise ValueError("only a fault of kind 'cache' can be healed")
-    return Signature(
-        **texts,
-        number=_of(fields, "number", 0),
-        match=match,
-        match_all=together,
-        window=_of(fields, "window", _WINDOW),
-        unless=tuple(map(_regex, _of(fields, "unless", []))),
-        warning=_of(fields, "warning", False),
-        heals=heals,
-    )
+def needle(source: str) -> str:
+    """The longest plain text of a pattern outside groups; empty if there is none, as in a choice (write two patterns).
 
-
-def _text(fields: dict[str, Any], field: str) -> str:
-    value = _of(fields, field, "").strip("\n")
-    if not value:
-        raise ValueError(f"{field} is missing or empty")
-    return str(value) if field == "example" else " ".join(value.split())
-
-
-def _of(fields: dict[str, Any], field: str, default: Any) -> Any:
-    value = fields.get(field, default)
-    if type(value) is not type(default):
-        raise ValueError(f"{field} is {value!r}, not {type(default).__name__}")
-    return value
-
-
-def _pattern(source: Any) -> Pattern:
-    regex = _regex(source)
-    text = needle(source)
-    if len(text) < 4:
-        raise ValueError(f"the pattern {source!r} holds less than four plain characters in a row")
-    return Pattern(regex, text)
-
-
-def _regex(source: Any) -> re.Pattern[str]:
-    if not isinstance(source, str):
-        raise ValueError(f"{source!r} is not a pattern")
-    if re.search(r"(?<!\\)(?:\\\\)*\.[*+]|\(\?[a-zA-Z]", source):
-        raise ValueError(f"the pattern {source!r} has an unbounded gap or flags; write .{{0,200}}")
-    try:
-        return re.compile(source)
-    except re.error as error:
-        raise ValueError(f"the pattern {source!r}: {error}")
+    Looking for plain text is a hundred times faster than trying a pattern, and a log can have hundreds of megabytes:
+    each pattern is only tried on lines that hold its needle.
+    """
+    runs = [""]
+    for kind, value in _parser.parse(source):
+        if kind is _parser.LITERAL:
+            runs[-1] += chr(value)
+        else:
+            runs.append("")
+    return max(runs, key=len)
