@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from guarding import a_lock, make_uv_cache
 from ondol.guard import cache_directory, healing, msgpack, set_aside, wheel_record
 from ondol.guard.healer import BadEntry, launched
-from ondol.guard.healers import HEALERS
+from ondol.guard.healing import HEALERS
 from ondol.guard.holder import Holder, command_line
 from ondol.guard.uv import Uv, _is_whole
 from ondol.host import process

@@ -13,9 +13,9 @@ import pytest
 
 from faults.test_strace import strace
 from guarding import Inside
-from ondol.guard import kernel_locks, lock_parts
-from ondol.guard.lock_parts import FilePart
-from ondol.guard.lock_place import LockPlace, NoLockFile, candidates, identify, open_place
+from ondol.guard import lock_parts
+from ondol.guard.lock_parts import FlockPart
+from ondol.guard.lock_place import LockPlace, candidates, identify, open_place
 from people import ROOT, Program, needs_root
 
 __all__ = ["strace"]
@@ -25,15 +25,19 @@ ERRORS = ("524", "ENOSYS", "ENOLCK", "EBADF", "EOPNOTSUPP", "ESTALE", "EINVAL", 
 LIMIT = 60
 
 
-def without(number: str, kinds: str, cache: Path, *options: str) -> list[str]:
-    program = [sys.executable, str(ROOT / "tests" / "programs" / "no_locks.py"), number, kinds]
-    return [*program, "guard", "--cache", str(cache), *options, "--"]
+def without(number: str, cache: Path) -> list[str]:
+    program = [sys.executable, str(ROOT / "tests" / "programs" / "no_locks.py"), number]
+    return [*program, "guard", "--cache", str(cache), "--"]
+
+
+def file_part(place: LockPlace, *, distant: bool) -> FlockPart:
+    return FlockPart(place.path, place, distant=distant)
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("error", ERRORS)
 def test_flock_that_fails_stops_the_command(strace: str, program: Program, tmp_path: Path, error: str) -> None:
-    """C04, C20 to C22: the kernel itself refuses; fcntl on a file beside the cache is taken, and the status is the command's."""
+    """C04, C20 to C22: the kernel itself refuses; a lease beside the cache is taken, and the status is the command's."""
     (tmp_path / "cache").mkdir()
     report = tmp_path / "report"
     inject = [strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e", f"inject=flock:error={error}"]
@@ -45,16 +49,16 @@ def test_flock_that_fails_stops_the_command(strace: str, program: Program, tmp_p
 
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
     lock = json.loads(report.read_text())["lock"]
-    assert lock["standing"] == f"fcntl on {tmp_path}/.cache.ondol-lock"
-    assert len(lock["passed"]) == 1
-    assert lock["passed"][0].startswith(f"flock on {tmp_path}/cache: ")
+    assert lock["standing"] == f"lease on {tmp_path}/.cache.ondol-lock"
+    on_the_cache, on_a_file = lock["passed"]
+    assert on_the_cache.startswith(f"flock on {tmp_path}/cache: ")
+    assert on_a_file.startswith(f"flock on {tmp_path}/.cache.ondol-lock: ")
 
 
-@pytest.mark.parametrize("kinds", ["flock", "flock,fcntl"])
 @pytest.mark.parametrize("error", ERRORS)
-def test_two_at_once_without_locks(program: Program, tmp_path: Path, kinds: str, error: str) -> None:
-    """With fcntl, and without that with a lease, they still take turns."""
-    command = without(error, kinds, tmp_path / "cache")
+def test_two_at_once_without_locks(program: Program, tmp_path: Path, error: str) -> None:
+    """With a lease they still take turns."""
+    command = without(error, tmp_path / "cache")
     with Inside(command, env=program.env()) as first:
         first.entered()
         with Inside(command, env=program.env()) as second:
@@ -65,7 +69,7 @@ def test_two_at_once_without_locks(program: Program, tmp_path: Path, kinds: str,
 
 @pytest.mark.fault
 def test_killed_holder_of_a_lease_keeps_it(program: Program, tmp_path: Path) -> None:
-    command = without("524", "flock,fcntl", tmp_path / "cache")
+    command = without("524", tmp_path / "cache")
     with Inside(command, env=program.env()) as first:
         first.entered()
         with Inside(command, env=program.env()) as second:
@@ -80,7 +84,7 @@ def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> Non
     """Nothing can be locked and nothing can be created: said once, with the reasons, and not the command's failure."""
     cache = public / "nothing-works"
     cache.mkdir()
-    arguments = ["524", "flock,fcntl", "guard", "--cache", str(cache), "--"]
+    arguments = ["524", "guard", "--cache", str(cache), "--"]
     script = (
         "import os,sys; os.mkdir = os.open = lambda *a, **k: (_ for _ in ()).throw(OSError(13, 'Permission denied'))"
     )
@@ -102,21 +106,17 @@ def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> Non
 def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead lock daemon holds whoever asks, in the kernel, for ever; on a network file system somebody else asks."""
     monkeypatch.setattr(lock_parts, "ANSWER", 0.3)
-    monkeypatch.setattr(kernel_locks, "WAYS", (("flock", lambda _fd, _shared: bool(time.sleep(3600))),))
-    part = FilePart(LockPlace(str(tmp_path / "lock"), "here", True), distant=True)
-    with pytest.raises(kernel_locks.NoLocks, match=r"no answer within 0\.3 seconds"):
+    monkeypatch.setattr(lock_parts, "flock", lambda _fd, _shared: bool(time.sleep(3600)))
+    part = file_part(LockPlace(str(tmp_path / "lock"), "here", True), distant=True)
+    with pytest.raises(OSError, match=r"no answer within 0\.3 seconds"):
         part.attempt(False)
     part.release()
 
 
-@pytest.mark.parametrize("number", range(len(kernel_locks.WAYS)))
-def test_lock_that_a_child_took_for_us_is_not_ours(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_that_a_child_took_for_us_is_not_ours(tmp_path: Path) -> None:
     """On network file systems a child asks, and ends: what it got must stay."""
-    monkeypatch.setattr(kernel_locks, "WAYS", kernel_locks.WAYS[number : number + 1])
     place = LockPlace(str(tmp_path / "lock"), "here", True)
-    one, other = FilePart(place, distant=True), FilePart(place, distant=True)
+    one, other = file_part(place, distant=True), file_part(place, distant=True)
     assert one.attempt(False)
     assert not other.attempt(False)
     one.release()
@@ -128,12 +128,12 @@ def test_lock_that_a_child_took_for_us_is_not_ours(
 
 def test_lock_file_that_is_cleaned_away_is_locked_by_two(tmp_path: Path) -> None:
     place = LockPlace(str(tmp_path / "lock"), "here", True)
-    first, second = FilePart(place, distant=False), FilePart(place, distant=False)
+    first, second = file_part(place, distant=False), file_part(place, distant=False)
     assert first.attempt(False)
     assert not second.attempt(False)
     os.unlink(place.path)  # `uv cache prune` removes what it does not know
     first.release()
-    third = FilePart(place, distant=False)
+    third = file_part(place, distant=False)
     assert third.attempt(False)
     assert not second.attempt(False)
     third.release()
@@ -160,7 +160,7 @@ def _planted(tmp_path: Path, what: str) -> LockPlace:
 
 @pytest.mark.parametrize("what", ["link", "dangling link", "hard link", "fifo", "directory"])
 def test_something_planted_under_the_locks_name_is_written_to(tmp_path: Path, what: str) -> None:
-    with pytest.raises(NoLockFile):
+    with pytest.raises(OSError):
         open_place(_planted(tmp_path, what))
     assert (tmp_path / "precious").read_text() == "precious"
     assert not (tmp_path / "nowhere").exists()
@@ -209,32 +209,27 @@ def test_private_directory_that_somebody_else_made_is_used(tmp_path: Path, what:
         folder.mkdir()
         os.chown(folder, 1500 if what != "open to all" else 0, 0)
         folder.chmod(0o777 if what == "open to all" else 0o700)
-    with pytest.raises(NoLockFile):
-        open_place(LockPlace(str(folder / "lock"), "a private directory", False, made=True))
+    with pytest.raises(OSError):
+        open_place(LockPlace(str(folder / "lock"), "a private directory", False))
     assert list(elsewhere.iterdir()) == []
 
 
 def test_candidates_and_their_order(tmp_path: Path) -> None:
     cache = tmp_path / "uv"
     cache.mkdir()
-    env = {"XDG_RUNTIME_DIR": "/run/user/1000", "TMPDIR": "/anywhere", "HOME": "/home/somebody"}
-    found = candidates(str(cache), identify(str(cache)), env)
+    found = candidates(str(cache), identify(str(cache)))
     name = f"ondol-{cache.stat().st_dev:x}-{cache.stat().st_ino:x}.lock"
     assert [place.path for place in found] == [
         str(tmp_path / ".uv.ondol-lock"),
         str(cache / ".ondol-lock"),
-        f"/run/user/1000/{name}",
         f"/tmp/ondol-{os.geteuid()}/{name}",
         f"/var/tmp/ondol-{os.geteuid()}/{name}",
-    ]
-    assert [place.path for place in candidates(str(cache), identify(str(cache)), {"XDG_RUNTIME_DIR": "here"})][2:3] == [
-        f"/tmp/ondol-{os.geteuid()}/{name}"
     ]
 
 
 def test_mount_point_has_its_lock_beside_it(tmp_path: Path) -> None:
     """What lies beside a volume is another thing in every container."""
-    found = candidates("/proc", identify("/proc"), {})
+    found = candidates("/proc", identify("/proc"))
     assert found[0].path == "/proc/.ondol-lock"
 
 

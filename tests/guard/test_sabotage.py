@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from guarding import a_lock, make_uv_cache
-from ondol.guard import healing, kernel_locks, lease
+from ondol.guard import healing, lease, lock_parts
 from ondol.guard.healer import BadEntry
 from ondol.guard.lock import CacheLock
 from ondol.guard.uv import Uv
@@ -61,7 +61,7 @@ def _leading(cache: Path) -> list[Path]:
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(kernel_locks, "by_flock", lambda _fd, _shared: True)
+    patch.setattr(lock_parts, "flock", lambda _fd, _shared: True)
 
 
 def one_lock_for_all(patch: pytest.MonkeyPatch) -> None:

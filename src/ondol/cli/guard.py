@@ -121,13 +121,12 @@ def _selftest(parsed: argparse.Namespace) -> int:
 
     if not parsed.cache:
         raise UsageError("which cache?", hint="ondol guard --cache DIR --selftest")
-    result = lock_selftest.prove(parsed.cache, 6, os.environ, parsed.wait, _tell)
-    proved = result.standing and not result.clashes and result.contended
-    output.say(f"lock: {result.standing or 'none'}")
-    for reason in result.passed:
+    turns = lock_selftest.prove(parsed.cache, os.environ, parsed.wait)
+    clashes, waits = sum(turn.clash for turn in turns), sum(turn.waited for turn in turns)
+    proved = turns[0].standing and not clashes and waits
+    output.say(f"lock: {turns[0].standing or 'none'}")
+    for reason in turns[0].passed:
         output.say(f"passed over: {reason}")
-    outcome = "one at a time" if proved else f"NOT one at a time: {words.plural(result.clashes, 'clash', 'clashes')}"
-    output.say(
-        f"{result.processes} processes took it {result.rounds} times and waited {result.contended} times: {outcome}"
-    )
+    outcome = "one at a time" if proved else f"NOT one at a time: {words.plural(clashes, 'clash', 'clashes')}"
+    output.say(f"{lock_selftest.PROCESSES} processes took it {len(turns)} times and waited {waits} times: {outcome}")
     return exitcodes.OK if proved else 1

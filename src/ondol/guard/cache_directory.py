@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from ondol.errors import UsageError
-from ondol.guard.healers import HEALERS
+from ondol.guard.healing import HEALERS
 
 _ANSWER = 20.0
 _NONE = ("--no-cache", "--no-cache-dir")

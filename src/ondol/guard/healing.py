@@ -10,15 +10,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from ondol.errors import OndolError
-from ondol.guard import kernel_locks
 from ondol.guard.healer import BadEntry, Healer
-from ondol.guard.healers import HEALERS
+from ondol.guard.lock import CacheLock
+from ondol.guard.lock_parts import flock
+from ondol.guard.pip import Pip
 from ondol.guard.set_aside import Aside, Identity, everything, identity_of
+from ondol.guard.tool_cache import ToolCache
+from ondol.guard.uv import Uv
 from ondol.host import bounded, files, filesystem, identity
-from ondol.light import Any, Protocol, Record
+from ondol.light import Any, Record
+from ondol.tools import table
+
+#: The families of caches that can be healed, by the name that signatures use. Of the tools, those whose files we can
+#: tell whole from torn; the others have a protocol of their own.
+_ALL: list[Healer] = [Uv(), Pip(), *(ToolCache(row) for row in table.ROWS if row.sharing != "E")]
+HEALERS: dict[str, Healer] = {healer.name: healer for healer in _ALL}
 
 #: How long to wait for the tool's own processes that run outside of any guard.
 TOOL_WAIT = 30.0
@@ -59,15 +68,6 @@ class HealingReport(Record):
         return {**self._asdict(), "taken": [one._asdict() for one in self.taken], "mended": self.mended}
 
 
-class Locked(Protocol):
-    """A cache that the caller has to itself, or shares with those that a rename does not disturb."""
-
-    cache: str
-
-    def exclusively(self) -> AbstractContextManager[None]:
-        """For setting something aside: alone."""
-
-
 class Unlocked:
     """A cache that needs no lock: nobody else has it, or a torn file leaves it by one rename that nobody waits for."""
 
@@ -79,7 +79,7 @@ class Unlocked:
         yield
 
 
-def heal(family: str, lock: Locked, progress: Progress, *, whole: bool = False) -> HealingReport:
+def heal(family: str, lock: CacheLock | Unlocked, progress: Progress, *, whole: bool = False) -> HealingReport:
     """Heal the cache of this lock, which is held. Never raises for what it finds there.
 
     `whole`: the user allows that everything goes where nothing finer is known, or nothing bad is found.
@@ -183,11 +183,11 @@ def _tool_kept_out(healer: Healer | None, cache: str) -> Iterator[bool]:
 def _wait_for(fd: int) -> bool:
     deadline = time.monotonic() + TOOL_WAIT
     try:
-        while not kernel_locks.by_flock(fd, False):
+        while not flock(fd, False):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE)
-    except kernel_locks.NoLocks:
+    except OSError:
         return True  # then the tool has none either
     return True
 

@@ -37,7 +37,11 @@ _STATE = re.compile(rb"(held|free) (\d{12})\n")
 class Lease:
     """One process's part in a lease. `base` is an absolute path in a directory where we may create files."""
 
+    kind = "lease"
+    _beat: _Beat
+
     def __init__(self, base: str, note: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+        self.where = base
         self._folder, self._name = os.path.split(base)
         self._note = note
         self._clock = clock
@@ -45,10 +49,12 @@ class Lease:
         self._seen: tuple[int, bytes, float] = (0, b"", 0.0)
         self._fd = -1
         self._number = 0
-        self._beat = _Beat(self._tick)
 
-    def attempt(self) -> bool:
-        """Take it if it is free now. Raises `OSError` where files cannot be created."""
+    def attempt(self, shared: bool = False) -> bool:
+        """Take it if it is free now: never shared, those who would share it take turns. Raises `OSError` where files
+        cannot be created.
+        """
+        del shared
         newest = self._newest()
         if newest and not self._is_over(newest):
             return False
@@ -68,11 +74,14 @@ class Lease:
             self._step_back()
             return False
         self._remove_old()
+        self._beat = _Beat(self._tick)
         self._beat.start()
         return True
 
     def release(self) -> bool:
         """Give it back. False if somebody had succeeded us already: we were silent for too long."""
+        if self._fd < 0:
+            return True
         self._beat.stop()
         kept = True
         try:
@@ -87,8 +96,11 @@ class Lease:
 
     def note(self) -> bytes:
         """What the present holder wrote about itself; empty if nobody holds it."""
-        newest = self._newest()
-        state, owner, note = _parse(self._read(newest)) if newest else (b"", None, b"")
+        try:
+            newest = self._newest()
+            state, owner, note = _parse(self._read(newest)) if newest else (b"", None, b"")
+        except OSError:
+            return b""
         return note if state == b"held" and owner else b""
 
     def _is_over(self, number: int) -> bool:
@@ -154,32 +166,27 @@ class _Beat:
     """Calls `tick` every few seconds, in a thread that takes no signals: they are for the thread that waits."""
 
     def __init__(self, tick: Callable[[int], None]) -> None:
-        self._tick = tick
-        self._stop: Callable[[], None] = lambda: None
-
-    def start(self) -> None:
         import threading  # only where there are no kernel locks
 
-        over = threading.Event()
-        thread = threading.Thread(target=self._run, args=(over.wait,), daemon=True)
+        self._tick = tick
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            thread.start()
+            self._thread.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-        def stop() -> None:
-            over.set()
-            thread.join()
-
-        self._stop = stop
-
     def stop(self) -> None:
-        self._stop()
+        self._over.set()
+        if self._thread.ident:
+            self._thread.join()
 
-    def _run(self, wait: Callable[[float], bool]) -> None:
+    def _run(self) -> None:
         count = 0
-        while not wait(BEAT):
+        while not self._over.wait(BEAT):
             count += 1
             try:
                 self._tick(count)

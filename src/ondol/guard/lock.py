@@ -2,8 +2,8 @@
 
 A flock on the directory needs no file, no agreement about names and no write permission, and is the same lock whatever
 path, user, container or TMPDIR one comes with. That settles it on a local file system. On a network file system such a
-lock may hold on this machine only, so a lock file is taken as well (`lock_place`), by flock, fcntl or, where there are
-no locks at all, as a lease. Whoever can take several takes all of them, in this order; two processes exclude each
+lock may hold on this machine only, so a lock file is taken as well (`lock_place`), by flock or, where there is none,
+as a lease. Whoever can take several takes all of them, in this order; two processes exclude each
 other as soon as they have one in common. What is promised: docs/design/locks.md.
 """
 
@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ondol import words
-from ondol.guard import kernel_locks
 from ondol.guard.holder import Holder
-from ondol.guard.lock_parts import DirectoryPart, FilePart, LeasePart, LockPart
-from ondol.guard.lock_place import Identity, LockPlace, NoLockFile, candidates, identify, open_place
+from ondol.guard.lease import Lease
+from ondol.guard.lock_parts import FlockPart, reason
+from ondol.guard.lock_place import Identity, LockPlace, candidates, identify, open_place
 from ondol.host import files, filesystem, process
 from ondol.words import is_number
 
@@ -64,7 +64,7 @@ class CacheLock:
         self._distant = self._directory_is_enough = False
         self._inherited = False
         self._shared = False
-        self._parts: list[LockPart] = []
+        self._parts: list[FlockPart | Lease] = []
         self._note = -1
         self._spoke_at = 0.0
 
@@ -91,14 +91,14 @@ class CacheLock:
     def release(self) -> None:
         self.standing = ""
         if self._note >= 0:
-            try:
+            with suppress(OSError):  # a note about a process that is over is not shown
                 os.ftruncate(self._note, 0)
-            except OSError:
-                pass  # a note about a process that is over is not shown
             files.close_quietly(self._note)
             self._note = -1
         while self._parts:
-            self._parts.pop().release()
+            part = self._parts.pop()
+            if not part.release():
+                self._tell(f"warning: the lease {part.where} was lost while this process stood still; others went on")
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
@@ -122,9 +122,10 @@ class CacheLock:
     def _find_out(self) -> None:
         self.cache = filesystem.real(self.cache)
         if self._make:
-            _make(self.cache)
+            with suppress(OSError):  # the tool will say why it cannot be made, better than we could
+                os.makedirs(self.cache, exist_ok=True)
         identity = identify(self.cache)
-        self._places = candidates(self.cache, identity, self._env)
+        self._places = candidates(self.cache, identity)
         if not os.path.isdir(self.cache):
             # Perhaps a misspelt name: no file of ours beside it, or in it.
             self._places = [place for place in self._places if not place.common]
@@ -142,23 +143,21 @@ class CacheLock:
             self._tell(f"warning: no lock can be had for {self.cache}: {why}; going on without")
 
     def _take_all(self, started: float) -> None:
-        if self._take(DirectoryPart(self.cache), started) and self._directory_is_enough:
+        if self._take(FlockPart(self.cache), started) and self._directory_is_enough:
             return
-        for place in self._places:
-            if self._take_at(place, started):
-                return
+        any(self._take_at(place, started) for place in self._places)
 
     def _take_at(self, place: LockPlace, started: float) -> bool:
         """Whether this place is the one: its file can be made, and something there works as a lock."""
+        part = FlockPart(place.path, place, distant=self._distant and place.common)
         try:
-            if self._take(FilePart(place, distant=self._distant and place.common), started):
-                return True
-        except NoLockFile as why:
-            self.passed.append(f"{place.source} ({place.path}): {why}")
+            part.open()
+        except OSError as error:
+            self.passed.append(f"{place.source} ({place.path}): {reason(error)}")
             return False
-        return self._take(LeasePart(place, self._holder().encode(), self._tell), started)
+        return self._take(part, started) or self._take(Lease(place.path, self._holder().encode()), started)
 
-    def _take(self, part: LockPart, started: float) -> bool:
+    def _take(self, part: FlockPart | Lease, started: float) -> bool:
         pause = _SHORTEST_PAUSE
         try:
             while not part.attempt(self._shared):
@@ -169,14 +168,14 @@ class CacheLock:
                 self._speak(elapsed, part)
                 time.sleep(min(pause, self._wait - elapsed))
                 pause = min(pause * 1.5, _LONGEST_PAUSE)
-        except kernel_locks.NoLocks as reason:
+        except OSError as error:
             part.release()
-            self.passed.append(f"{part.kind} on {part.where}: {reason}")
+            self.passed.append(f"{part.kind} on {part.where}: {reason(error)}")
             return False
         self._parts.append(part)
         return True
 
-    def _speak(self, elapsed: float, part: LockPart) -> None:
+    def _speak(self, elapsed: float, part: FlockPart | Lease) -> None:
         if elapsed >= (self._spoke_at + _NEXT_WORD if self._spoke_at else _FIRST_WORD):
             self._spoke_at = elapsed
             self._tell(f"waiting for {self.cache}, {self._whose(part.note())}")
@@ -193,7 +192,7 @@ class CacheLock:
         for place in self._places:
             try:
                 self._note = open_place(place)
-            except NoLockFile:
+            except OSError:
                 continue
             try:
                 os.ftruncate(self._note, 0)
@@ -216,22 +215,8 @@ def _read_note(place: LockPlace) -> bytes:
         return b""
 
 
-def _make(cache: str) -> None:
-    """Make the directory, as the tool would. If that is impossible the tool will say why, better than we could."""
-    try:
-        os.makedirs(cache, exist_ok=True)
-    except OSError:
-        pass
-
-
 def _held_by_parent(env: Mapping[str, str], identity: Identity) -> bool:
     fields = env.get(VARIABLE, "").split(" ")
     if len(fields) != 3 or fields[0] != identity.name() or not is_number(fields[1], 9):
         return False
-    try:
-        os.kill(int(fields[1]), 0)
-    except PermissionError:
-        pass  # a guard of another user, who became us
-    except OSError:
-        return False
-    return process.start_time(int(fields[1])) == fields[2]
+    return not process.certainly_dead(process.myself()._replace(pid=int(fields[1]), start=fields[2]))

@@ -1,148 +1,99 @@
-"""The locks that together are the lock on a cache: on the directory itself, on a lock file, or as a lease."""
+"""flock(2) on an open file or directory, as a part of the lock on a cache.
+
+A flock belongs to the open file, so it ends when its descriptor is closed: by us, or by the kernel when we are killed.
+Every error other than "somebody has it" means that there are no locks here; docs/design/locks.md lists which errors
+were seen where. Nothing in this module waits.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
-from collections.abc import Callable
 
 from ondol.errors import OndolError
-from ondol.guard import kernel_locks
-from ondol.guard.lease import Lease
 from ondol.guard.lock_place import LockPlace, open_place
 from ondol.host import bounded, files
-from ondol.light import Protocol
 
 #: A lock service that is away lets a process hang in the kernel; a network lock that takes longer is no lock.
 ANSWER = 10.0
+#: How a kernel says that a file system has no locks. ENOTSUPP is its own number, which NFS servers without a lock
+#: manager let through: C libraries have no name for it, so that no program that tests for ENOTSUP or ENOLCK finds it.
+_NO_LOCKS = {524: "ENOTSUPP 524", errno.ENOSYS: "ENOSYS", errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EINVAL: "EINVAL"}
 
 
-class LockPart(Protocol):
-    kind: str
-    where: str
-
-    def attempt(self, shared: bool) -> bool:
-        """Take it if that is possible now. Raises `NoLocks`, and `Unusable` if its file cannot even be made."""
-
-    def release(self) -> None: ...
-
-    def note(self) -> bytes:
-        """What the present holder says of itself, if it does so in this very lock."""
+def reason(error: OSError) -> str:
+    if error.errno in _NO_LOCKS:
+        return f"the file system has no locks ({_NO_LOCKS[error.errno]})"
+    return error.strerror or str(error)
 
 
-class _Opened:
-    """A lock on an open file. Its holder's note lies elsewhere."""
-
-    _fd = -1
-
-    def release(self) -> None:
-        files.close_quietly(self._fd)
-        self._fd = -1
-
-    def note(self) -> bytes:
-        return b""
+def flock(fd: int, shared: bool) -> bool:
+    """Whether we have it now. Works on directories too, on local file systems. Raises `OSError` where it does not."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
-class DirectoryPart(_Opened):
-    """The directory is its own lock: the same for every user, path and container, with nothing to create or clean."""
+class FlockPart:
+    """On the cache itself: the same for every user, path and container, with nothing to create or clean. Or on a file.
+
+    `distant`: on a file system whose locks may hang.
+    """
 
     kind = "flock"
 
-    def __init__(self, cache: str) -> None:
-        self.where = cache
-
-    def attempt(self, shared: bool) -> bool:
-        try:
-            if self._fd < 0:
-                self._fd = os.open(self.where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            got = kernel_locks.by_flock(self._fd, shared)
-            if got and not _same(self._fd, self.where):
-                # `uv cache clean` removes the directory: what we have locked is nobody's cache any more.
-                self.release()
-                os.makedirs(self.where, exist_ok=True)
-                return False
-        except OSError as error:
-            raise kernel_locks.NoLocks(error.strerror or str(error))
-        return got
-
-
-class FilePart(_Opened):
-    """A lock file. `distant`: on a file system whose locks may hang."""
-
-    def __init__(self, place: LockPlace, *, distant: bool) -> None:
-        self.where = place.path
-        self.kind = ""
+    def __init__(self, where: str, place: LockPlace | None = None, *, distant: bool = False) -> None:
+        self.where = where
         self._place = place
         self._distant = distant
-        self._ways = list(kernel_locks.WAYS)
+        self._fd = -1
+
+    def open(self) -> None:
+        """Raises `OSError`, as `attempt` does."""
+        directory = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self._fd = open_place(self._place) if self._place else os.open(self.where, directory)
 
     def attempt(self, shared: bool) -> bool:
+        """Take it if that is possible now."""
         if self._fd < 0:
-            self._fd = open_place(self._place)
-        got = self._first_that_works(shared)
-        if got and not _same(self._fd, self.where):
-            self.release()  # cleaned away before we had it: a newcomer would lock another file
+            self.open()
+        if not self._ask(shared):
             return False
-        return got
+        if _same(self._fd, self.where):
+            return True
+        # `uv cache clean` removed the directory, `uv cache prune` the file: a newcomer would lock another one.
+        self.release()
+        if not self._place:
+            os.makedirs(self.where, exist_ok=True)
+        return False
 
-    def _first_that_works(self, shared: bool) -> bool:
-        reasons = []
-        while self._ways:
-            self.kind, way = self._ways[0]
-            try:
-                return self._try(way, shared)
-            except kernel_locks.NoLocks as reason:
-                reasons.append(f"{self.kind}: {reason}")
-                del self._ways[0]
-        raise kernel_locks.NoLocks("; ".join(reasons))
-
-    def _try(self, way: kernel_locks.Way, shared: bool) -> bool:
+    def _ask(self, shared: bool) -> bool:
         if not self._distant:
-            return way(self._fd, shared)
+            return flock(self._fd, shared)
         # In a child: the lock belongs to the open file, which we share, and a child that hangs can be left behind.
         try:
-            answer = bounded.call(lambda _: _answer(way, self._fd, shared), ANSWER)
+            return bool(bounded.call(lambda _: _answer(self._fd, shared), ANSWER))
         except OndolError as error:
-            raise kernel_locks.NoLocks(error.line())
-        if isinstance(answer, str):
-            raise kernel_locks.NoLocks(answer)
-        return bool(answer)
+            raise OSError(0, error.line())
 
-
-def _answer(way: kernel_locks.Way, fd: int, shared: bool) -> bool | str:
-    try:
-        return way(fd, shared)
-    except kernel_locks.NoLocks as reason:
-        return str(reason)
-
-
-class LeasePart:
-    """A lease is never shared: those who would share it take turns."""
-
-    kind = "lease"
-
-    def __init__(self, place: LockPlace, note: bytes, lost: Callable[[str], None]) -> None:
-        self.where = place.path
-        self._lease = Lease(place.path, note)
-        self._lost = lost
-        self._held = False
-
-    def attempt(self, shared: bool) -> bool:  # noqa: ARG002
-        try:
-            self._held = self._held or self._lease.attempt()
-        except OSError as error:
-            raise kernel_locks.NoLocks(error.strerror or str(error))
-        return self._held
-
-    def release(self) -> None:
-        if self._held and not self._lease.release():
-            self._lost(f"warning: the lease {self.where} was lost while this process stood still; others went on")
-        self._held = False
+    def release(self) -> bool:
+        files.close_quietly(self._fd)
+        self._fd = -1
+        return True
 
     def note(self) -> bytes:
-        try:
-            return self._lease.note()
-        except OSError:
-            return b""
+        """What the present holder says of itself in this very lock: nothing, its note lies elsewhere."""
+        return b""
+
+
+def _answer(fd: int, shared: bool) -> bool:
+    try:
+        return flock(fd, shared)
+    except OSError as error:
+        raise OndolError(reason(error))
 
 
 def _same(fd: int, path: str) -> bool:

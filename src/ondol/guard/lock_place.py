@@ -1,6 +1,6 @@
 """Where a lock file for a cache can be: candidates in order, each tried by really opening or creating the file.
 
-Everybody who uses the cache should come to the same file. So nothing here depends on TMPDIR, HOME or the working
+Everybody who uses the cache should come to the same file. So nothing here depends on variables or the working
 directory, and the first two candidates are the same for all users. What they do where they cannot agree is in
 docs/design/locks.md.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Mapping
 
 from ondol.host import files
 from ondol.light import Record
@@ -40,12 +39,6 @@ class LockPlace(Record):
     source: str
     #: Whether every user of the cache would come here. If not, it must be a directory that only we control.
     common: bool
-    #: Whether that directory is ours to make.
-    made: bool = False
-
-
-class NoLockFile(Exception):
-    """No lock file can be had there, and why."""
 
 
 def identify(cache: str) -> Identity:
@@ -60,7 +53,7 @@ def identify(cache: str) -> Identity:
             path, below = above or "/", os.path.join(name, below) if below else name
 
 
-def candidates(cache: str, identity: Identity, env: Mapping[str, str]) -> list[LockPlace]:
+def candidates(cache: str, identity: Identity) -> list[LockPlace]:
     """In order. `cache` is a real path."""
     above, name = os.path.split(cache)
     found = []
@@ -69,22 +62,20 @@ def candidates(cache: str, identity: Identity, env: Mapping[str, str]) -> list[L
         found.append(LockPlace(os.path.join(above, f".{name}{SUFFIX}"), "beside the cache", True))
     found.append(LockPlace(os.path.join(cache, SUFFIX), "inside the cache", True))
     file = f"ondol-{identity.name()}.lock"
-    runtime = env.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime):
-        found.append(LockPlace(os.path.join(runtime, file), "XDG_RUNTIME_DIR", False))
-    for base in ("/tmp", "/var/tmp"):
-        private = os.path.join(base, f"ondol-{os.geteuid()}")
-        found.append(LockPlace(os.path.join(private, file), "a private directory", False, made=True))
-    return found
+    return found + [LockPlace(os.path.join(base, file), "a private directory", False) for base in _private_bases()]
+
+
+def _private_bases() -> list[str]:
+    return [f"{base}/ondol-{os.geteuid()}" for base in ("/tmp", "/var/tmp")]
 
 
 def private_directory(name: str) -> str:
     """A directory of this user's own on this node, the same every time. Raises `OSError` if none can be had."""
     refused = OSError()
-    for base in ("/tmp", "/var/tmp"):
-        path = os.path.join(base, f"ondol-{os.geteuid()}", name)
+    for base in _private_bases():
+        path = os.path.join(base, name)
         try:
-            os.close(files.open_private(os.path.dirname(path), make=True))
+            os.close(files.open_private(base, make=True))
             os.close(files.open_private(path, make=True))
         except OSError as error:
             refused = error
@@ -94,18 +85,15 @@ def private_directory(name: str) -> str:
 
 
 def open_place(place: LockPlace) -> int:
-    """The lock file, open for reading and writing; created if it is not there. Raises `NoLockFile`."""
-    try:
-        if not place.common:
-            os.close(files.open_private(os.path.dirname(place.path), make=place.made))
-        fd = _open_or_create(place)
-    except OSError as error:
-        raise NoLockFile(error.strerror or str(error))
+    """The lock file, open for reading and writing; created if it is not there. Raises `OSError`."""
+    if not place.common:
+        os.close(files.open_private(os.path.dirname(place.path), make=True))
+    fd = _open_or_create(place)
     status = os.fstat(fd)
     # A second name means that somebody put another file of ours here for us to write into.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(fd)
-        raise NoLockFile("something else has that name")
+        raise OSError(0, "something else has that name")
     return fd
 
 

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ondol.errors import UsageError
 from ondol.guard.holder import Holder
-from ondol.guard.lock import CacheLock
+from ondol.guard.lock import VARIABLE, CacheLock
 from ondol.host import bounded, files, identity, process
 from ondol.light import Record
 
-#: How often the lock is taken, and how long it is kept: long enough for another process to get in if it can.
-ROUNDS_EACH = 5
+#: How many take the lock, how often each, and how long it is kept: long enough for another to get in if it can.
+PROCESSES, _ROUNDS_EACH = 6, 5
 _KEEP = 0.02
 _TIME = 300.0
 
 
-class SelftestResult(Record):
-    processes: int
-    rounds: int
-    #: How often somebody else was inside.
-    clashes: int
-    #: How often the lock had to be waited for: without that, nothing was proved.
-    contended: int
+class Turn(Record):
+    """One process was inside."""
+
+    #: Somebody else was there too.
+    clash: bool
+    #: The lock had to be waited for: without that, nothing is proved.
+    waited: bool
     standing: str
-    passed: tuple[str, ...]
+    passed: list[str]
 
 
-def prove(
-    cache: str, processes: int, env: Mapping[str, str], wait: float, tell: Callable[[str], None]
-) -> SelftestResult:
-    """Let so many processes in and out. `clashes == 0`, a lock that stands and some waiting are the proof."""
-    here = {name: value for name, value in env.items() if not name.startswith("ONDOL_GUARDED")}
-    lock = CacheLock(cache, _somebody, tell, here, wait=wait)
-    marker = os.path.join(lock.cache, f".ondol-selftest-{files.random_name()}")
-    pieces = list(range(processes * ROUNDS_EACH))
+def prove(cache: str, env: Mapping[str, str], wait: float) -> list[Turn]:
+    """Let several processes in and out. No clash, a lock that stands and some waiting are the proof."""
+    marker = os.path.join(cache, f".ondol-selftest-{files.random_name()}")
     try:
         os.makedirs(cache, exist_ok=True)
         os.close(os.open(marker, files.CREATE, 0o600))
@@ -47,32 +42,27 @@ def prove(
             because=error.strerror or "",
             hint="name a directory that you can write",
         )
-    answers = bounded.in_parallel(pieces, lambda _: _enter(cache, marker, here, wait), processes, _TIME)
+    around = {name: value for name, value in env.items() if name != VARIABLE}
+    turns = list(range(PROCESSES * _ROUNDS_EACH))
+    found: list[Turn] = bounded.in_parallel(turns, lambda _: _enter(cache, marker, around, wait), PROCESSES, _TIME)
     files.unlink_quietly(marker)
-    return SelftestResult(
-        processes,
-        len(answers),
-        sum(clash for clash, _, _, _ in answers),
-        sum(waited > _KEEP / 2 for _, waited, _, _ in answers),
-        next((standing for _, _, standing, _ in answers), ""),
-        tuple(next((passed for _, _, _, passed in answers), ())),
-    )
+    return found
 
 
-def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> tuple[bool, float, str, list[str]]:
+def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> Turn:
     lock = CacheLock(cache, _somebody, lambda _: None, env, wait=wait)
     lock.acquire()
     standing = lock.standing
-    clash = False
     try:
         os.close(os.open(marker, files.CREATE, 0o600))
+        clash = False
     except FileExistsError:
         clash = True
     time.sleep(_KEEP)
     if not clash:
         files.unlink_quietly(marker)
     lock.release()
-    return clash, lock.waited, standing, lock.passed
+    return Turn(clash, lock.waited > _KEEP / 2, standing, lock.passed)
 
 
 def _somebody() -> Holder:

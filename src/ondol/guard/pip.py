@@ -14,11 +14,10 @@ from __future__ import annotations
 import io
 import os
 import time
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 
 from ondol.guard import msgpack, wheel_record
-from ondol.guard.healer import BadEntry, Progress, launched
+from ondol.guard.healer import BadEntry, Healer, Progress, launched
 from ondol.host import files, identity
 from ondol.light import Any
 from ondol.words import is_number
@@ -33,10 +32,8 @@ _STILL_WRITING = 600.0
 _ZIP = b"PK\x03\x04"
 
 
-class Pip:
+class Pip(Healer):
     name = "pip"
-    own_lock = ""
-    not_entries: tuple[str, ...] = ()
 
     def recognises(self, cache: str) -> bool:
         return any(os.path.isdir(os.path.join(cache, name)) for name in (_SEPARATE, _TOGETHER, _WHEELS, "selfcheck"))
@@ -48,7 +45,7 @@ class Pip:
         total = len(downloads) + len(wheels)
         for number, path in enumerate([*downloads, *wheels]):
             progress(number, total)
-            bad = _wheel(path) if number >= len(downloads) else _download(path)
+            bad = _download(path) if number < len(downloads) else _bad(path, wheel_record.fault_in_file(path))
             if bad and os.path.lexists(path):
                 yield bad
         progress(total, total)
@@ -71,9 +68,8 @@ def _files(folder: str) -> Iterator[str]:
         yield from (os.path.join(here, name) for name in sorted(names))
 
 
-def _wheel(path: str) -> BadEntry | None:
-    why = wheel_record.fault_in_zip(path)
-    return BadEntry(path, why) if why else None
+def _bad(path: str, why: str, *leading: str) -> BadEntry | None:
+    return BadEntry(path, why, leading) if why else None
 
 
 def _download(path: str) -> BadEntry | None:
@@ -93,18 +89,16 @@ def _download(path: str) -> BadEntry | None:
         return BadEntry(path, "it is cut off")
     body = f"{path}.body"
     if not separate:
-        why = _fault_in_body(response, io.BytesIO(response.get("body", b"")))
-        return BadEntry(path, why) if why else None
+        return _bad(path, _fault_in_body(response, io.BytesIO(response.get("body", b""))))
     try:
         with open(os.open(body, files.READ), "rb") as file:
             why = _fault_in_body(response, file)
     except FileNotFoundError:
-        why = "its body is missing" if time.time() - status.st_mtime > _STILL_WRITING else ""
-        return BadEntry(path, why) if why else None
+        return _bad(path, "its body is missing" if time.time() - status.st_mtime > _STILL_WRITING else "")
     except OSError as error:
         why = f"it cannot be read: {error.strerror or error}"
     # pip finds an entry by the file with the headers, so that is what leads to the body.
-    return BadEntry(body, why, (path,)) if why else None
+    return _bad(body, why, path)
 
 
 def _fault_in_body(response: Any, body: Any) -> str:
@@ -118,7 +112,7 @@ def _fault_in_body(response: Any, body: Any) -> str:
     if body.read(4) != _ZIP:
         return ""
     body.seek(0)
-    return _fault_in_zip(body)
+    return wheel_record.fault_in_zip(body, is_wheel=False)
 
 
 def _content_length(response: dict[Any, Any]) -> int | None:
@@ -126,16 +120,3 @@ def _content_length(response: dict[Any, Any]) -> int | None:
     found = {str(name).lower(): str(value) for name, value in headers.items()} if isinstance(headers, dict) else {}
     length = found.get("content-length", "")
     return int(length) if is_number(length) and "transfer-encoding" not in found else None
-
-
-def _fault_in_zip(body: Any) -> str:
-    """Its own checksums, and if it is a wheel, RECORD."""
-    try:
-        with zipfile.ZipFile(body) as archive:
-            source = wheel_record.Zip(archive)
-            if any(name.endswith(".dist-info") for name in source.top()):
-                return wheel_record.fault(source)
-            torn = archive.testzip()
-            return f"{torn} in it is not what its checksum says" if torn else ""
-    except wheel_record.ZIP_ERRORS as error:
-        return f"it is not a whole zip file: {error}"

@@ -8,22 +8,17 @@ read the torn one again and again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ondol.errors import EntryRefused
-from ondol.guard.healer import BadEntry, Progress
+from ondol.guard.healer import BadEntry, Healer, Progress
 from ondol.host import identity
 from ondol.tools import registry, table
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 from ondol.tools.table import Row
 
 
-class ToolCache:
-    """See `ondol.guard.healer.Healer`."""
-
-    own_lock = ""
-    not_entries: tuple[str, ...] = ()
-
+class ToolCache(Healer):
     def __init__(self, row: Row) -> None:
         self._row = row
         self.name = row.name
@@ -45,10 +40,6 @@ class ToolCache:
             yield from registry.load(self._row).scan(CacheDir(cache, ours=False), identity.this_host())
         except OSError:
             return  # not there, or not readable: nothing that we could mend
-
-    def asks(self, argv: Sequence[str]) -> list[str]:
-        del argv
-        return []
 
     def usual_place(self, env: Mapping[str, str]) -> str:
         return table.default_location(self._row, env)

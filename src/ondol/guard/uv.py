@@ -18,33 +18,34 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ondol.guard import msgpack, wheel_record
-from ondol.guard.healer import BadEntry, Progress, launched
+from ondol.guard.healer import BadEntry, Healer, Progress, launched
 from ondol.host import files, identity
 
 _BUCKETS = re.compile(
     r"(archive|binaries|builds|built-wheels|environments|flat-index|git|interpreter|osv|python|sdists|simple|wheels)-v\d+"
 )
+_ANY = re.compile(r"(?s).*")
 _ARCHIVES = re.compile(r"archive-v\d+")
 _POINTING = re.compile(r"(built-wheels|sdists|wheels)-v\d+")
 _TORN = (".http", ".msgpack", ".rev")
 _MAX_POINTER = 16 << 20
 
 
-class Uv:
+class Uv(Healer):
     name = "uv"
     own_lock = ".lock"
-    not_entries: tuple[str, ...] = (".lock", ".git", ".gitignore", "CACHEDIR.TAG")
+    not_entries = (".lock", ".git", ".gitignore", "CACHEDIR.TAG")
 
     def recognises(self, cache: str) -> bool:
-        return bool(_buckets(cache, _BUCKETS))
+        return bool(_children(cache, _BUCKETS))
 
     def examine(self, cache: str, progress: Progress) -> Iterator[BadEntry]:
         names = _Names()
-        for bucket in _buckets(cache, _POINTING):
+        for bucket in _children(cache, _POINTING):
             yield from names.read(bucket)
         yield from names.bad()
         yield from _closed_to_us(cache)
-        archives = [path for bucket in _buckets(cache, _ARCHIVES) for path in _children(bucket)]
+        archives = [path for bucket in _children(cache, _ARCHIVES) for path in _children(bucket)]
         for number, path in enumerate(archives):
             progress(number, len(archives))
             leading = names.to(path)
@@ -64,16 +65,9 @@ class Uv:
         return env.get("UV_CACHE_DIR", "") or os.path.join(identity.user_cache_dir(), "uv")
 
 
-def _buckets(cache: str, pattern: re.Pattern[str]) -> list[str]:
+def _children(folder: str, pattern: re.Pattern[str] = _ANY) -> list[str]:
     try:
-        return [os.path.join(cache, name) for name in sorted(os.listdir(cache)) if pattern.fullmatch(name)]
-    except OSError:
-        return []
-
-
-def _children(folder: str) -> list[str]:
-    try:
-        return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        return [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if pattern.fullmatch(name)]
     except OSError:
         return []
 
@@ -116,7 +110,7 @@ class _Names:
             if os.path.islink(path):
                 self._link(path)
             elif path.endswith(".whl") and os.path.isfile(path):
-                if (why := wheel_record.fault_in_zip(path)) and os.path.lexists(path):
+                if (why := wheel_record.fault_in_file(path)) and os.path.lexists(path):
                     yield BadEntry(path, why)
             elif path.endswith(_TORN):
                 try:
@@ -201,7 +195,7 @@ def _closed_to_us(cache: str) -> Iterator[BadEntry]:
     """Directories of a cache of ours in which another user (`sudo uv …`, once) left us no room to work."""
     if not _is_ours(cache):
         return
-    for bucket in _buckets(cache, _BUCKETS):
+    for bucket in _children(cache, _BUCKETS):
         lock = os.path.join(bucket, ".git")  # opened for writing by every uv that starts
         if not _may(bucket, os.R_OK | os.W_OK | os.X_OK):
             yield BadEntry(bucket, _whose(bucket))

@@ -14,11 +14,11 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import IO
 
 from ondol.host import files
-from ondol.light import Protocol, Record
+from ondol.light import Record
 from ondol.words import is_number
 
 _ALGORITHMS = ("sha256", "sha384", "sha512")
@@ -27,7 +27,11 @@ _MAX_RECORD = 64 << 20
 #: Without these no installer can use a wheel.
 _NEEDED = ("METADATA", "WHEEL", "RECORD")
 #: What `zipfile` raises for bytes that are not a whole zip file, in the versions of Python that we run on.
-ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError)
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OverflowError)
+
+
+#: Opens one of a wheel's files. Raises `FileNotFoundError`, other `OSError`s, and `BadZipFile`.
+Open = Callable[[str], IO[bytes]]
 
 
 class RecordRow(Record):
@@ -37,82 +41,65 @@ class RecordRow(Record):
     size: int | None
 
 
-class Source(Protocol):
-    """Where a wheel's files come from."""
+def fault_in_folder(path: str) -> str:
+    """What is wrong with an unpacked wheel, in a few words; empty if nothing is."""
 
-    def top(self) -> Iterable[str]:
-        """The names at its top."""
-
-    def open(self, path: str) -> IO[bytes]:
-        """One of its files. Raises `FileNotFoundError`, other `OSError`s, and `BadZipFile`."""
-
-
-class Folder:
-    """An unpacked wheel."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def top(self) -> Iterable[str]:
-        return os.listdir(self._path)
-
-    def open(self, path: str) -> IO[bytes]:
-        fd = os.open(os.path.join(self._path, path), files.READ)
+    def open_file(name: str) -> IO[bytes]:
+        fd = os.open(os.path.join(path, name), files.READ)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise OSError(0, "not a plain file")
         return os.fdopen(fd, "rb")
 
-
-class Zip:
-    """A wheel in one file."""
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive = archive
-
-    def top(self) -> Iterable[str]:
-        return {name.split("/")[0] for name in self._archive.namelist()}
-
-    def open(self, path: str) -> IO[bytes]:
-        try:
-            return self._archive.open(path)
-        except KeyError:
-            raise FileNotFoundError(path)
-
-
-def fault_in_folder(path: str) -> str:
-    """What is wrong with an unpacked wheel, in a few words; empty if nothing is."""
     try:
-        return fault(Folder(path))
+        return _fault(os.listdir(path), open_file)
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
     except ValueError as error:  # a name that no file system knows
         return f"RECORD cannot be read: {error}"
 
 
-def fault_in_zip(path: str) -> str:
-    """The same for a wheel file; its own checksums are tried on the way."""
+def fault_in_file(path: str) -> str:
+    """The same for a wheel in one file."""
     try:
-        with open(os.open(path, files.READ), "rb") as file, zipfile.ZipFile(file) as archive:
-            return fault(Zip(archive))
+        with open(os.open(path, files.READ), "rb") as file:
+            return fault_in_zip(file, is_wheel=True)
     except OSError as error:
         return f"it cannot be read: {error.strerror or error}"
-    except ZIP_ERRORS as error:
+
+
+def fault_in_zip(file: IO[bytes], *, is_wheel: bool) -> str:
+    """The same for an open zip file: its own checksums, and if it is a wheel, RECORD."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+
+            def open_file(name: str) -> IO[bytes]:
+                try:
+                    return archive.open(name)
+                except KeyError:
+                    raise FileNotFoundError(name)
+
+            top = {name.split("/")[0] for name in archive.namelist()}
+            if is_wheel or any(name.endswith(".dist-info") for name in top):
+                return _fault(top, open_file)
+            torn = archive.testzip()
+            return f"{torn} in it is not what its checksum says" if torn else ""
+    except _ZIP_ERRORS as error:
         return f"it is not a whole zip file: {error}"
 
 
-def fault(source: Source) -> str:
-    infos = sorted(name for name in source.top() if name.endswith(".dist-info"))
+def _fault(top: Iterable[str], open_file: Open) -> str:
+    infos = sorted(name for name in top if name.endswith(".dist-info"))
     if not infos:
         return "its .dist-info directory is missing"
-    return next((why for why in (_fault_in_info(source, info) for info in infos) if why), "")
+    return next((why for why in (_fault_in_info(open_file, info) for info in infos) if why), "")
 
 
-def _fault_in_info(source: Source, info: str) -> str:
+def _fault_in_info(open_file: Open, info: str) -> str:
     contents = {}
     for name in _NEEDED:
         try:
-            with source.open(f"{info}/{name}") as file:
+            with open_file(f"{info}/{name}") as file:
                 contents[name] = file.read(_MAX_RECORD)
         except FileNotFoundError:
             return f"{name} is missing"
@@ -124,7 +111,7 @@ def _fault_in_info(source: Source, info: str) -> str:
         return f"RECORD cannot be read: {error}"
     if not any(row.path == f"{info}/METADATA" for row in rows):
         return "RECORD is empty or cut off"
-    return next((why for why in (_fault_in_row(source, row) for row in rows) if why), "")
+    return next((why for why in (_fault_in_row(open_file, row) for row in rows) if why), "")
 
 
 def parse(data: bytes) -> list[RecordRow]:
@@ -139,11 +126,11 @@ def parse(data: bytes) -> list[RecordRow]:
     return rows
 
 
-def _fault_in_row(source: Source, row: RecordRow) -> str:
+def _fault_in_row(open_file: Open, row: RecordRow) -> str:
     digest = hashlib.new(row.algorithm)
     size = 0
     try:
-        with source.open(row.path) as file:
+        with open_file(row.path) as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)

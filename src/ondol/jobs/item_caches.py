@@ -10,7 +10,7 @@ from ondol import words
 from ondol.errors import OndolError
 from ondol.explain import match
 from ondol.guard import healing
-from ondol.guard.healers import HEALERS
+from ondol.guard.healing import HEALERS
 from ondol.host import bounded
 
 #: What a failure shows with these kinds of signatures is the cache's or its place's doing, never the item's.

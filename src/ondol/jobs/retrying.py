@@ -12,7 +12,7 @@ from functools import partial
 from ondol import exitcodes, words
 from ondol.explain import match, signature
 from ondol.guard import captured_command, healing
-from ondol.guard.healers import HEALERS
+from ondol.guard.healing import HEALERS
 from ondol.guard.lock import CacheLock
 from ondol.host import command, files, standard_input
 from ondol.jobs.job import Job
