@@ -18,7 +18,7 @@ import pytest
 
 from making import make_entry, write_triton_entry
 from ondol import words
-from ondol.cli.open import write_github
+from ondol.cli.open_close import write_github
 from ondol.job_report import JobReport
 from ondol.report import job_github
 from ondol.store import pack

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ondol import options
-from ondol.cli import completion, main, store
+from ondol.cli import completion, main
 from ondol.room.runtimes import RUNTIMES
 
 #: How each shell is started without anybody's files, and what it is told first.
@@ -52,9 +52,9 @@ def test_the_last_word_is_completed(typed: str, answer: list[str]) -> None:
 
 
 def test_every_command_is_offered() -> None:
-    assert set(completion.candidates([""])) == {*main.COMMANDS, "help"}
-    assert set(completion.candidates(["store", ""])) == set(store.SUBCOMMANDS)
-    for command in [*main.COMMANDS, *(f"store {name}" for name in store.SUBCOMMANDS)]:
+    offered = {*completion.candidates([""]), *(f"store {name}" for name in completion.candidates(["store", ""]))}
+    assert offered == {*main.COMMANDS, "help"}
+    for command in main.COMMANDS:
         taken = {f"--{option.name}" for option in options.of(command)}
         assert taken <= set(completion.candidates([*command.split(), "--"]))
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from ondol import exitcodes, options
+import argparse
+
+from ondol import options
 from ondol.cli import flags, output
 from ondol.options import Option
 
-_DESCRIPTION = """Print what makes a shell complete commands, options and values of `ondol` when the tab key is pressed.
-
-The shell asks `ondol` itself each time, so that nothing has to be made again after an update."""
-_EXAMPLES = """\
-  source <(ondol completion bash)         in ~/.bashrc
-  source <(ondol completion zsh)          in ~/.zshrc, after compinit
-  ondol completion fish | source          in ~/.config/fish/config.fish"""
 #: Where there is no answer, shells complete file names.
 SHELLS = {
     "bash": """\
@@ -30,15 +25,24 @@ complete -c ondol -f -n 'count (__ondol_words) >/dev/null' -a '(__ondol_words)'"
 }
 
 
-def main(arguments: list[str]) -> int:
-    if arguments[:1] == ["words"]:  # asked by a shell: what is being typed, word by word
-        for word in candidates(arguments[1:] or [""]):
-            output.data(word)
-        return exitcodes.OK
-    parser = flags.parser("completion", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("shell", choices=tuple(SHELLS))
-    output.data(SHELLS[parser.parse_args(arguments).shell])
-    return exitcodes.OK
+@flags.command(
+    "completion",
+    """Print what makes a shell complete commands, options and values of `ondol` when the tab key is pressed.
+
+The shell asks `ondol` itself each time, so that nothing has to be made again after an update.""",
+    """\
+  source <(ondol completion bash)         in ~/.bashrc
+  source <(ondol completion zsh)          in ~/.zshrc, after compinit
+  ondol completion fish | source          in ~/.config/fish/config.fish""",
+    shell={"choices": (*SHELLS, "words"), "metavar": "|".join(SHELLS)},
+    typed={"nargs": argparse.REMAINDER, "help": argparse.SUPPRESS},
+)
+def main(parsed: argparse.Namespace) -> None:
+    if parsed.shell != "words":
+        output.data(SHELLS[parsed.shell])
+        return
+    for word in candidates(parsed.typed or [""]):  # asked by a shell
+        output.data(word)
 
 
 def candidates(typed: list[str]) -> list[str]:
@@ -82,12 +86,11 @@ def _values(option: Option) -> list[str]:
 
 
 def _first_words(command: str) -> list[str]:
-    from ondol.cli.main import COMMANDS
-    from ondol.cli.store import SUBCOMMANDS
+    from ondol.cli.main import names
 
     return {
-        "": [*COMMANDS, "help"],
-        "store": list(SUBCOMMANDS),
+        "": [*names(), "help"],
+        "store": names("store "),
         "key": ["list", "new", "revoke", "show", "trust"],
         "store writers": ["add", "list", "remove"],
         "completion": list(SHELLS),

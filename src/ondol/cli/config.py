@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 
 from ondol import exitcodes
@@ -12,30 +13,30 @@ from ondol.jobs import store_location, strategy
 from ondol.options import Option
 from ondol.report import table
 
-_DESCRIPTION = f"""Show every setting, its value, where it came from, and what it concerns: convenience or trust. Then
+
+@flags.command(
+    "config",
+    f"""Show every setting, its value, where it came from, and what it concerns: convenience or trust. Then
 what a job would do here: where its room is, which store and scopes it reads, what it publishes, which caches it takes
 over, and why.
 
 The command line beats the environment (ONDOL_*) beats files: the nearest ondol.toml, or pyproject.toml with a
 [tool.ondol] table, in this directory or above it up to the top of the checkout; then {USER_FILE}; then
-{SITE_FILE}. On CI a checkout's file says nothing about trust. Exit status 2 if a file cannot be used."""
-_EXAMPLES = """\
+{SITE_FILE}. On CI a checkout's file says nothing about trust. Exit status 2 if a file cannot be used.""",
+    """\
   ondol config
-  ONDOL_STORE=/ci-cache/ondol ondol config --json"""
-
-
-def main(arguments: list[str]) -> int:
-    parsed = flags.parser("config", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
+  ONDOL_STORE=/ci-cache/ondol ondol config --json""",
+)
+def main(parsed: argparse.Namespace) -> int:
     settings = flags.settings(parsed, told=False)
     rows = [(option, _effective(option, value)) for option, value in settings.rows()]
     job = strategy.strategy(settings, os.environ)
-    if parsed.json:
-        told = {option.name: {**value._asdict(), "class": option.sort} for option, value in rows}
-        output.say_json("config", {"settings": told, "job": [line._asdict() for line in job]})
-    else:
-        shown = [(option.name, option.show(value.value) or "-", value.origin, option.sort) for option, value in rows]
-        output.say_lines(table.render(("setting", "value", "from", "class"), shown))
-        output.say_lines("\n" + table.render(("a job here", "does", "because"), job))
+    told = {option.name: {**value._asdict(), "class": option.sort} for option, value in rows}
+    shown = [(option.name, option.show(value.value) or "-", value.origin, option.sort) for option, value in rows]
+    lines = [*table.lines(("setting", "value", "from", "class"), shown), ""]
+    lines += table.lines(("a job here", "does", "because"), job)
+    facts = {"settings": told, "job": [line._asdict() for line in job]}
+    output.answer("config", facts, lines, as_json=parsed.json)
     for remark in settings.remarks:
         output.tell(f"ondol: {remark}")
     for warning in settings.warnings:

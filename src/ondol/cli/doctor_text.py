@@ -20,7 +20,7 @@ _ROOM_HELPS = frozenset({"owners", "modes", "setgid", "acls", "world-writable", 
 
 def listing() -> str:
     rows = [(check.name, check.summary, "yes" if check.fixes else "") for check in CHECKS.values()]
-    return table.render(("check", "finds", "--fix"), rows)
+    return "\n".join(table.lines(("check", "finds", "--fix"), rows))
 
 
 class Report:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Callable
 from functools import partial
 
-from ondol import config, options, words
+from ondol import config, exitcodes, options, words
 from ondol.cli import output
 from ondol.errors import UsageError
 from ondol.host import identity
 from ondol.light import Any
 from ondol.options import Option
 from ondol.trust.settings import load
+
+Body = Callable[[argparse.Namespace], int | None]
 
 
 class Parser(argparse.ArgumentParser):
@@ -59,6 +62,26 @@ def parser(command: str, description: str, examples: str = "", usage: str | None
     for option in options.of(command):
         _add(made, option)
     return made
+
+
+def command(
+    name: str, description: str, examples: str = "", **positional: dict[str, Any]
+) -> Callable[[Body], Callable[[list[str]], int]]:
+    """Makes a function the command of this name: it gets what was typed, and returns a status, or nothing for 0.
+
+    `positional`: words that are no options, with what argparse wants to know of each.
+    """
+
+    def around(body: Body) -> Callable[[list[str]], int]:
+        def main(arguments: list[str]) -> int:
+            made = parser(name, description, examples)
+            for word, how in positional.items():
+                made.add_argument(word, **how)
+            return body(made.parse_args(arguments)) or exitcodes.OK
+
+        return main
+
+    return around
 
 
 def _add(target: Parser, option: Option) -> None:

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from ondol import exitcodes, words
+from ondol import words
 from ondol.cli import flags, output
 from ondol.errors import UsageError
+from ondol.fleet import kept, past
+from ondol.fleet.past import PastRun, TestPast
+from ondol.jobs import past_runs
 
-if TYPE_CHECKING:
-    from ondol.fleet.past import PastRun, TestPast
-
-_DESCRIPTION = """Past test runs: all of them, the flaky tests, the slow ones, or the story of one test.
-
-A flaky rate counts the runs in which a test passed only when it was tried again, or failed between two runs in which
-it passed. What is skipped or was not run does not count as a run. Runs of other users in a shared history count if
-they belong to root, to somebody named by --trust, or to a writer of the store (--store)."""
-_EXAMPLES = """\
-  ondol history                                   the newest runs
-  ondol history flaky
-  ondol history slow --most 5
-  ondol history tests/ops/test_add.py::test_add   or any part of a name
-  ondol history flaky --history /ci-cache/ondol-history --json"""
 #: Of the story of one test.
 _STORY = 10
 
 
-def main(arguments: list[str]) -> int:
-    from ondol.fleet import kept, past
-    from ondol.jobs import past_runs
+@flags.command(
+    "history",
+    """Past test runs: all of them, the flaky tests, the slow ones, or the story of one test.
 
-    parser = flags.parser("history", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("what", nargs="?", default="", metavar="flaky|slow|TEST", help="what to show (default: runs)")
-    parsed = parser.parse_args(arguments)
+A flaky rate counts the runs in which a test passed only when it was tried again, or failed between two runs in which
+it passed. What is skipped or was not run does not count as a run. Runs of other users in a shared history count if
+they belong to root, to somebody named by --trust, or to a writer of the store (--store).""",
+    """\
+  ondol history                                   the newest runs
+  ondol history flaky
+  ondol history slow --most 5
+  ondol history tests/ops/test_add.py::test_add   or any part of a name
+  ondol history flaky --history /ci-cache/ondol-history --json""",
+    what={"nargs": "?", "default": "", "metavar": "flaky|slow|TEST", "help": "what to show (default: runs)"},
+)
+def main(parsed: argparse.Namespace) -> None:
     settings = flags.settings(parsed)
     runs, passed_over = kept.runs(settings.history, past_runs.believed(settings))
     if passed_over:
@@ -44,41 +44,36 @@ def main(arguments: list[str]) -> int:
     tests = past.fold(runs)
     choices = {"flaky": past.flakiest, "slow": past.slowest}
     if not parsed.what:
-        _show_runs(runs[-parsed.most :], len(runs), len(tests), where, as_json=parsed.json)
-        return exitcodes.OK
-    found = choices[parsed.what](tests) if parsed.what in choices else past.named(tests, parsed.what)
-    if not found and parsed.what not in choices:
+        shown = runs[-parsed.most :]
+        rows = [{**run._asdict(), "items": len(run.items), "counts": run.counts()} for run in shown]
+        facts = {"where": where, "total": len(runs), "tests": len(tests), "runs": rows}
+        total = f"{words.plural(len(runs), 'run')} of {words.plural(len(tests), 'test')} in {where}"
+        output.answer("history", facts, [*map(_run, reversed(shown)), total], as_json=parsed.json)
+        return
+    story = parsed.what not in choices
+    found = past.named(tests, parsed.what) if story else choices[parsed.what](tests)
+    if not found and story:
         hint = words.did_you_mean(parsed.what, [*choices, *tests], "ondol history")
         raise UsageError(f"no run in {where} has a test whose name holds {parsed.what!r}", hint=hint)
-    _show_tests(found[: parsed.most], len(runs), as_json=parsed.json, story=parsed.what not in choices)
-    return exitcodes.OK
+    found = found[: parsed.most]
+    facts = {"runs": len(runs), "tests": [_row(nodeid, test, story=story) for nodeid, test in found]}
+    lines = [line for nodeid, test in found for line in _test(nodeid, test, story=story)]
+    nothing = f"nothing in {words.plural(len(runs), 'run')}"
+    output.answer("history-tests", facts, lines or [nothing], as_json=parsed.json)
 
 
-def _show_runs(runs: list[PastRun], total: int, tests: int, where: str, *, as_json: bool) -> None:
-    if as_json:
-        rows = [{**run._asdict(), "items": len(run.items), "counts": run.counts()} for run in runs]
-        output.say_json("history", {"where": where, "total": total, "tests": tests, "runs": rows})
-        return
-    for run in reversed(runs):
-        counts = ", ".join(f"{number} {name}" for name, number in run.counts().items())
-        output.say(f"{run.name}  {_when(run.began)}  {run.seconds:8.1f} s  {run.host}  {counts}")
-    output.say(f"{words.plural(total, 'run')} of {words.plural(tests, 'test')} in {where}")
+def _run(run: PastRun) -> str:
+    counts = ", ".join(f"{number} {name}" for name, number in run.counts().items())
+    return f"{run.name}  {_when(run.began)}  {run.seconds:8.1f} s  {run.host}  {counts}"
 
 
-def _show_tests(found: list[tuple[str, TestPast]], runs: int, *, as_json: bool, story: bool) -> None:
-    if as_json:
-        rows = [_row(nodeid, test, story=story) for nodeid, test in found]
-        output.say_json("history-tests", {"runs": runs, "tests": rows})
-        return
-    for nodeid, test in found:
-        usual = "" if test.usual is None else f"{test.usual:.2f} s"
-        flaky = f"{test.flaky_rate:.0%}"
-        output.say(f"{flaky:>4} flaky  {test.failures:4d} failed of {test.runs:4d} runs  {usual:>10}  {nodeid}")
-        for name, began, outcome in reversed(test.story[-_STORY:]) if story else ():
-            word = outcome.verdict + (", flaky" if outcome.flaky else "") + (", muted" if outcome.known else "")
-            output.say(f"    {name}  {_when(began)}  {outcome.seconds:8.2f} s  {word}")
-    if not found:
-        output.say(f"nothing in {words.plural(runs, 'run')}")
+def _test(nodeid: str, test: TestPast, *, story: bool) -> Iterator[str]:
+    usual = "" if test.usual is None else f"{test.usual:.2f} s"
+    flaky = f"{test.flaky_rate:.0%}"
+    yield f"{flaky:>4} flaky  {test.failures:4d} failed of {test.runs:4d} runs  {usual:>10}  {nodeid}"
+    for name, began, outcome in reversed(test.story[-_STORY:]) if story else ():
+        word = outcome.verdict + (", flaky" if outcome.flaky else "") + (", muted" if outcome.known else "")
+        yield f"    {name}  {_when(began)}  {outcome.seconds:8.2f} s  {word}"
 
 
 def _row(nodeid: str, test: TestPast, *, story: bool) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 
-from ondol import exitcodes, words
 from ondol.cli import flags, output
 from ondol.errors import OndolError, UsageError
 from ondol.host import files
@@ -15,39 +14,6 @@ from ondol.light import Any
 from ondol.store import marker
 from ondol.store.pack import key_name
 from ondol.trust import keys, signatures
-
-_DESCRIPTION = """Keys for stores that take signed entries only (ondol store require-signature).
-
-  new FILE         make a key; the secret goes to FILE, or with `-` to standard output: into your CI system's secrets
-  show FILE        the public key of a secret one (`-`: from standard input)
-  trust KEY        let signatures of this public key count: for you, the site (/etc/ondol/keys), or a store's readers
-  list             the keys that count here
-  revoke KEY       let a key, by its name or itself, never count again, for you or the site; for a store's readers:
-                   ondol store revoke --key NAME"""
-_EXAMPLES = """\
-  ondol key new nightly.key
-  ondol key trust ed25519:… --scopes main --for store --store /ci-cache/ondol
-  ondol store require-signature main --store /ci-cache/ondol
-  ondol run --sign-key fd:3 -- pytest 3< <(sudo cat /etc/ci/nightly.key)
-  ondol key revoke 0123456789abcdef"""
-
-
-def main(arguments: list[str]) -> int:
-    parser = flags.parser("key", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("action", choices=tuple(_ACTIONS))
-    parser.add_argument("what", nargs="?", metavar="FILE|KEY")
-    parsed = parser.parse_args(arguments)
-    if bool(parsed.what) == (parsed.action == "list"):
-        needs = "no" if parsed.what else "a"
-        raise UsageError(f"`ondol key {parsed.action}` needs {needs} FILE or KEY", hint="ondol key --help")
-    facts = _ACTIONS[parsed.action](parsed)
-    if parsed.json:
-        output.say_json(f"key-{parsed.action}", {"keys": facts} if parsed.action == "list" else facts[0])
-    for fact in [] if parsed.json else facts:
-        output.say(words.printable("  ".join(f"{name} {value}" for name, value in fact.items())))
-    if not facts:
-        output.tell("no keys count here")
-    return exitcodes.OK
 
 
 def _new(parsed: argparse.Namespace) -> list[dict[str, Any]]:
@@ -120,3 +86,34 @@ def _list(parsed: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 _ACTIONS = {"new": _new, "show": _show, "trust": _trust, "list": _list, "revoke": _revoke}
+
+
+@flags.command(
+    "key",
+    """Keys for stores that take signed entries only (ondol store require-signature).
+
+  new FILE         make a key; the secret goes to FILE, or with `-` to standard output: into your CI system's secrets
+  show FILE        the public key of a secret one (`-`: from standard input)
+  trust KEY        let signatures of this public key count: for you, the site (/etc/ondol/keys), or a store's readers
+  list             the keys that count here
+  revoke KEY       let a key, by its name or itself, never count again, for you or the site; for a store's readers:
+                   ondol store revoke --key NAME""",
+    """\
+  ondol key new nightly.key
+  ondol key trust ed25519:… --scopes main --for store --store /ci-cache/ondol
+  ondol store require-signature main --store /ci-cache/ondol
+  ondol run --sign-key fd:3 -- pytest 3< <(sudo cat /etc/ci/nightly.key)
+  ondol key revoke 0123456789abcdef""",
+    action={"choices": tuple(_ACTIONS)},
+    what={"nargs": "?", "metavar": "FILE|KEY"},
+)
+def main(parsed: argparse.Namespace) -> None:
+    if bool(parsed.what) == (parsed.action == "list"):
+        needs = "no" if parsed.what else "a"
+        raise UsageError(f"`ondol key {parsed.action}` needs {needs} FILE or KEY", hint="ondol key --help")
+    facts = _ACTIONS[parsed.action](parsed)
+    told = {"keys": facts} if parsed.action == "list" else facts[0]
+    lines = ["  ".join(f"{name} {value}" for name, value in fact.items()) for fact in facts]
+    output.answer(f"key-{parsed.action}", told, lines, as_json=parsed.json)
+    if not facts:
+        output.tell("no keys count here")

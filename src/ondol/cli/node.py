@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
+from ondol import __version__
 from ondol.cli import flags, output
 
-_DESCRIPTION = """The far end of `ondol test --engine …`: started by srun, ssh, docker … on a node, with the controller
-on its standard input and output. Not for people; with --check it only says that it could run."""
 
-
-def main(arguments: list[str]) -> int:
-    made = flags.parser("node", _DESCRIPTION)
-    if made.parse_args(arguments).check:
+@flags.command(
+    "node",
+    """The far end of `ondol test --engine …`: started by srun, ssh, docker … on a node, with the controller
+on its standard input and output. Not for people; with --check it only says that it could run.""",
+)
+def main(parsed: argparse.Namespace) -> int:
+    if parsed.check:
         import pytest
-
-        from ondol import __version__
 
         output.say(f"ondol {__version__}, pytest {pytest.__version__}, Python {sys.version.split()[0]}")
         return 0

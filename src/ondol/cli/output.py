@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 from ondol import words
 from ondol.errors import OndolError
@@ -53,6 +54,15 @@ def say_json(name: str, value: dict[str, Any]) -> None:
     value = {"format": f"ondol-{name}/1", **value}
     # Two of them side by side begin a command for some CI systems; only strings can hold them.
     say_lines(json.dumps(value, indent=2, sort_keys=False, default=str).replace("##", "#\\u0023"))
+
+
+def answer(name: str, value: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
+    """What a command was asked for: for programs, or for people."""
+    if as_json:
+        say_json(name, value)
+    else:
+        for line in lines:
+            say(line)
 
 
 def write_json(value: Any, path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ondol.cli import command_first, flags, output
 from ondol.config import Settings
-from ondol.errors import UsageError
+from ondol.errors import OndolError, UsageError
 from ondol.job_report import JobReport
 from ondol.light import Any
 
@@ -45,10 +45,8 @@ def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
 
     settings = load(given, os.environ, identity.working_directory())
     running.hold_standard_descriptors()
-    if settings.store and os.isatty(0):
-        from ondol.cli import first_store
-
-        first_store.offer(settings)
+    if settings.store and can_ask():
+        offer_store(settings)
     bar = Bar(enabled=not settings.quiet)
     job = Job(command, settings, os.environ, bar)
 
@@ -91,3 +89,41 @@ def _append_step_summary(report: JobReport, path: str) -> None:
             file.write(job_github.markdown(report))
     except OSError as error:
         report.warn(f"the step summary could not be written to {path}: {error.strerror}")
+
+
+#: A store on a dead server is looked for no longer than this; the job says so later, in its own words.
+_LOOK_SECONDS = 5.0
+
+
+def offer_store(settings: Settings) -> None:
+    """Offers to make the store that somebody at a terminal has named and that is not there yet. Everybody else, a job
+    on CI above all, runs cold and is told what to type.
+    """
+    from ondol.host import bounded
+    from ondol.jobs import open_store
+    from ondol.jobs.store_location import location
+    from ondol.store import marker
+    from ondol.trust import ci
+
+    if settings.quiet or ci.on_ci(os.environ):
+        return
+    path = location(settings)
+    try:
+        if bounded.call(lambda _report: os.path.lexists(path), _LOOK_SECONDS):
+            return
+        question = f"ondol: no store at {path}. Make one, as `ondol store init` does? [y/N]"
+        if output.ask(question) not in ("y", "yes"):
+            return
+        bounded.call(lambda _report: open_store.make(path, marker.Writers(), shared=True), _LOOK_SECONDS)
+    except (OndolError, OSError) as error:
+        output.tell(f"ondol: no store was made: {error}")
+    else:
+        output.tell(f"ondol: store made at {path}; to let other users publish: ondol store writers --help")
+
+
+def can_ask() -> bool:
+    """Whether there is a person at both ends, and the terminal is ours: in the background, reading stops a process."""
+    try:
+        return os.isatty(0) and os.isatty(2) and os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ondol import options
-from ondol.cli import command_first, first_store, flags, output, report, run
+from ondol.cli import command_first, flags, output, report, run
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.fleet import journals, past
@@ -107,7 +107,8 @@ def main(arguments: list[str]) -> int:
         status = run_tests.run(request, {**os.environ, **told.environment()})
         command_first.afterwards(pages, keep)
         return status
-    first_store.offer(settings)
+    if settings.store and run.can_ask():
+        run.offer_store(settings)
     with Bar(enabled=not settings.quiet) as bar:
         spans, python = InJournal(journal).spans, sys.executable
         job = Job(["pytest", *theirs], settings, os.environ, bar, program=python, cut_off=spans)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Iterator
 
-from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.host import fixed_place, identity
 from ondol.light import Any
@@ -13,51 +14,50 @@ from ondol.tools import registry, table
 from ondol.tools.table import Row
 from ondol.trust.settings import load
 
-_DESCRIPTION = "Which tools' caches Ondol understands: where each is now, how it can be shared, what is set."
-_EXAMPLES = "  ondol tools\n  ondol tools jax triton\n  ondol tools --json"
 
-
-def main(arguments: list[str]) -> int:
-    parser = flags.parser("tools", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="tell more about these")
-    parsed = parser.parse_args(arguments)
+@flags.command(
+    "tools",
+    "Which tools' caches Ondol understands: where each is now, how it can be shared, what is set.",
+    "  ondol tools\n  ondol tools jax triton\n  ondol tools --json",
+    names={"nargs": "*", "metavar": "NAME", "help": "tell more about these"},
+)
+def main(parsed: argparse.Namespace) -> None:
     rows = registry.choose(parsed.names) if parsed.names else registry.everything()
     found = [_describe(row) for row in rows]
-    if parsed.json:
-        output.say_json("tools", {"tools": found})
-        return exitcodes.OK
+    lines = [line for tool in found for line in _about(tool)] if parsed.names else _legend(found)
+    output.answer("tools", {"tools": found}, [*_overview(found), "", *lines], as_json=parsed.json)
+
+
+def _overview(found: list[dict[str, Any]]) -> list[str]:
     home = os.path.expanduser("~")
     cells = [
         (tool["name"], tool["versions"], tool["class"], tool["in_a_job"], _short(tool["location"], home))
         for tool in found
     ]
-    output.say_lines(columns.render(("tool", "versions", "class", "in a job", "cache now"), cells))
-    if not parsed.names:
-        used = dict.fromkeys(tool["class"] for tool in found)
-        output.say_lines("\nclass: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in sorted(used)))
-        output.say("ondol tools NAME tells what is set for one, and whose value wins.")
-        return exitcodes.OK
-    for tool in found:
-        _say(tool)
-    return exitcodes.OK
+    return columns.lines(("tool", "versions", "class", "in a job", "cache now"), cells)
+
+
+def _legend(found: list[dict[str, Any]]) -> list[str]:
+    used = sorted({tool["class"] for tool in found})
+    classes = "class: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in used)
+    return [classes, "ondol tools NAME tells what is set for one, and whose value wins."]
 
 
 def _short(path: str, home: str) -> str:
     return "~" + path[len(home) :] if path.startswith(home + "/") else path
 
 
-def _say(tool: dict[str, Any]) -> None:
-    output.say("")
-    output.say(f"{tool['name']}: {tool['summary']}")
+def _about(tool: dict[str, Any]) -> Iterator[str]:
+    yield f"{tool['name']}: {tool['summary']}"
     for name, value in tool["variables"].items():
-        output.say(f"  {name} {'= ' + value if value else 'is not set'}")
-    output.say(f"  under ondol run: {tool['under_run']}")
+        yield f"  {name} {'= ' + value if value else 'is not set'}"
+    yield f"  under ondol run: {tool['under_run']}"
     if tool["fingerprint"]:
-        output.say(f"  fingerprint: {tool['fingerprint']}")
+        yield f"  fingerprint: {tool['fingerprint']}"
     if tool["risk"]:
-        output.say(f"  only by name (--tools {tool['name']}): {tool['risk']}")
+        yield f"  only by name (--tools {tool['name']}): {tool['risk']}"
     if tool["note"]:
-        output.say(f"  {tool['note']}")
+        yield f"  {tool['note']}"
 
 
 def _describe(row: Row) -> dict[str, Any]:

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from ondol import words
 
 
-def render(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+def lines(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """A table with its header; columns whose numbers are in `right` are aligned to the right."""
-    lines = [[words.printable(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    cells = [[words.printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    aligned = [(str.rjust if column in right else str.ljust, width) for column, width in enumerate(widths)]
+    return [
+        "  ".join(to(cell, width) for cell, (to, width) in zip(row, aligned, strict=True)).rstrip() for row in cells
+    ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections import Counter
+from collections.abc import Iterator
 
-from ondol import exitcodes, words
+from ondol import words
 from ondol.cli import flags, output
 from ondol.errors import OndolError
 from ondol.host import files, filesystem
@@ -16,34 +18,31 @@ from ondol.store import lane as lanes_of
 from ondol.store import stats
 from ondol.store.directory import DirectoryStore
 
-_DESCRIPTION = """How much of what is in a store, from whom; what its file system has left; and what jobs had of it.
-
-Hits are entries that a job took from the store and used, misses those that it had to compile. Seconds saved are what
-compiling the used entries had cost, where the compiler's own files tell that. Jobs that may publish report them; of
-the last 30 days (here: 7) and of writers that you trust."""
-_EXAMPLES = """\
-  ondol store stats --store /ci-cache/ondol
-  ondol store stats --prometheus /var/lib/node_exporter/ondol.prom     for its textfile collector, from cron
-  ondol store stats --html store.html                                  a page to look at"""
 _SHOWN_DAYS = 7
 
 
-def main(arguments: list[str]) -> int:
-    made = flags.parser("store stats", _DESCRIPTION, _EXAMPLES)
-    parsed = made.parse_args(arguments)
-    store = open_store(flags.settings(parsed))
-    facts = _facts(store)
-    for flag, path, render in (
-        ("--prometheus", parsed.prometheus, prometheus.render),
-        ("--html", parsed.html, store_page.render),
+@flags.command(
+    "store stats",
+    """How much of what is in a store, from whom; what its file system has left; and what jobs had of it.
+
+Hits are entries that a job took from the store and used, misses those that it had to compile. Seconds saved are what
+compiling the used entries had cost, where the compiler's own files tell that. Jobs that may publish report them; of
+the last 30 days (here: 7) and of writers that you trust.""",
+    """\
+  ondol store stats --store /ci-cache/ondol
+  ondol store stats --prometheus /var/lib/node_exporter/ondol.prom     for its textfile collector, from cron
+  ondol store stats --html store.html                                  a page to look at""",
+)
+def main(parsed: argparse.Namespace) -> None:
+    facts = _facts(open_store(flags.settings(parsed)))
+    for name, path, render in (
+        ("prometheus", parsed.prometheus, prometheus.render),
+        ("html", parsed.html, store_page.render),
     ):
         if path:
-            _write(flag, path, render(facts))
-    if parsed.json:
-        output.say_json("store-stats", facts)
-    elif not parsed.prometheus and not parsed.html:
-        _show(store.where, facts)
-    return exitcodes.OK
+            _write(f"--{name}", path, render(facts))
+    if parsed.json or not (parsed.prometheus or parsed.html):
+        output.answer("store-stats", facts, _lines(facts), as_json=parsed.json)
 
 
 def _write(flag: str, path: str, text: str) -> None:
@@ -55,31 +54,25 @@ def _write(flag: str, path: str, text: str) -> None:
         raise OndolError(f"{flag} {path} was not written", because=error.strerror or str(error), hint=hint)
 
 
-def _show(where: str, facts: dict[str, Any]) -> None:
-    output.say(f"{where}: {words.entries(facts['entries'])}, {words.size(facts['bytes'])}")
-    output.say(f"may publish for everybody: {facts['writers']} (said by uid {facts['said_by']})")
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    yield f"{facts['store']}: {words.entries(facts['entries'])}, {words.size(facts['bytes'])}"
+    yield f"may publish for everybody: {facts['writers']} (said by uid {facts['said_by']})"
     if facts["require_signature"]:
-        output.say(f"must be signed: {', '.join(facts['require_signature'])}")
+        yield f"must be signed: {', '.join(facts['require_signature'])}"
     inodes = "" if facts["free_inodes"] < 0 else f", {facts['free_inodes']} inodes"
-    output.say(f"free: {words.size(facts['free_bytes'])}{inodes} on {facts['file_system']}")
-    rows = [
-        (
-            lane["name"],
-            "yes" if lane["trusted"] else "no",
-            str(lane["entries"]),
-            words.size(lane["bytes"]),
-            str(lane["quarantined"]),
-            str(lane["half_written"]),
-        )
-        for lane in facts["lanes"]
-    ]
-    if rows:
+    yield f"free: {words.size(facts['free_bytes'])}{inodes} on {facts['file_system']}"
+    if facts["lanes"]:
         header = ("lane", "trusted", "entries", "packed", "quarantined", "half-written")
-        output.say_lines(table.render(header, rows, right=(2, 3, 4, 5)))
+        yield from table.lines(header, [*map(_lane, facts["lanes"])], right=(2, 3, 4, 5))
     days = sorted({row["day"] for row in facts["jobs"]})[-_SHOWN_DAYS:]
     jobs = [[*map(str, row.values())] for row in facts["jobs"] if row["day"] in days]
     if jobs:
-        output.say_lines(table.render([name.replace("_", " ") for name in facts["jobs"][0]], jobs, right=(2, 3, 4, 5)))
+        yield from table.lines([name.replace("_", " ") for name in facts["jobs"][0]], jobs, right=(2, 3, 4, 5))
+
+
+def _lane(lane: dict[str, Any]) -> tuple[str, ...]:
+    counts = (str(lane["entries"]), words.size(lane["bytes"]), str(lane["quarantined"]), str(lane["half_written"]))
+    return lane["name"], "yes" if lane["trusted"] else "no", *counts
 
 
 def _facts(store: DirectoryStore) -> dict[str, Any]:

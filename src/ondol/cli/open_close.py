@@ -1,27 +1,34 @@
-"""`ondol open [options]`"""
+"""`ondol open [options]` and `ondol close [ROOM] --status N`"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shlex
+from collections.abc import Mapping
 
-from ondol.cli import flags, output
+from ondol.cli import command_first, flags, output
+from ondol.cli.run import tell_report
 from ondol.errors import UsageError
 from ondol.host import files
-from ondol.jobs.open_close import Opened, open_room
+from ondol.jobs.open_close import STATUS_WORDS, Opened, close_room, open_room
 from ondol.report import terminal
 from ondol.report.progress import Bar
 from ondol.room.handover import DEFAULT_PLACE, Wall, check_place, is_plain
-from ondol.room.room import Room
+from ondol.room.room import VARIABLE, Room
 from ondol.room.runtimes import RUNTIMES, RoomMount
 
-_DESCRIPTION = """Open a room for a job that Ondol does not start itself: in a container, or over several CI steps.
+_SELINUX = "/sys/fs/selinux/enforce"
+
+
+@flags.command(
+    "open",
+    """Open a room for a job that Ondol does not start itself: in a container, or over several CI steps.
 
 Prints what the job needs, for a shell or for a container runtime's command line. `ondol close` harvests the room,
 publishes what is new and removes it; one that nobody closes is removed by a later job after seven days or a reboot.
-If there can be no room, nothing is printed, the job runs as it would without Ondol, and a warning says why."""
-_EXAMPLES = """\
+If there can be no room, nothing is printed, the job runs as it would without Ondol, and a warning says why.""",
+    """\
   eval "$(ondol open --tools triton)"; pytest tests; ondol close --status $?
 
   flags=$(ondol open --format docker --room-file room)
@@ -29,12 +36,9 @@ _EXAMPLES = """\
 
   ondol open --format pyxis                        flags for srun --container-image …
   ondol open --format github                       for the later steps of a GitHub job
-  ondol open --format json --at /caches --uid 1000 for a program of your own"""
-_SELINUX = "/sys/fs/selinux/enforce"
-
-
-def main(arguments: list[str]) -> int:
-    parsed = flags.parser("open", _DESCRIPTION, _EXAMPLES).parse_args(arguments)
+  ondol open --format json --at /caches --uid 1000 for a program of your own""",
+)
+def open_command(parsed: argparse.Namespace) -> int:
     how = _wall(parsed)
     settings = flags.settings(parsed, told=False)
     with Bar(enabled=not settings.quiet) as bar:
@@ -110,3 +114,42 @@ def _github_line(name: str, value: str) -> str:
         return f"{name}={value}\n"
     end = f"end-{files.random_name()}"
     return f"{name}<<{end}\n{value}\n{end}\n"
+
+
+@flags.command(
+    "close",
+    """Harvest a room that `ondol open` opened, publish what is new if the rules allow it, remove the room.
+
+The settings are those of `ondol open`, except what is given here; the CI event must be the same. What the job left in
+the room decides nothing. Exit status: the given one, if it is a number (then 122 and 123 as with `ondol run`); a room
+that is not there is a warning.""",
+    """\
+  ondol close --status $?                                   the room of $ONDOL_ROOM
+  ondol close "$(cat room)" --status $? --json ondol.json
+  ondol close "$room" --status ${{ job.status }}            a CI system's word: success, failure, cancelled
+  sudo ondol close "$room" --status 0 --trust 3001          publish also what uid 3001 made in it""",
+    room={"nargs": "?", "metavar": "ROOM", "help": f"the room (default: {VARIABLE})"},
+)
+def close_command(parsed: argparse.Namespace) -> int:
+    if parsed.status is None:
+        raise UsageError("--status is missing", hint=f"--status N, a number, or one of {', '.join(STATUS_WORDS)}")
+    room = parsed.room if parsed.room is not None else os.environ.get(VARIABLE, "")
+    if not room and parsed.room is None:
+        raise UsageError("no room to close", because=f"{VARIABLE} is not set", hint="ondol close ROOM --status N")
+    # Only from this command line: a step of the job could have set any ONDOL_ variable for the steps after it.
+    given = flags.given(parsed)
+    with Bar(enabled=not given.get("quiet", False)) as bar:
+        closed = close_room(room, parsed.status, given, os.environ, bar)
+    _undo(parsed.format, closed.env_before)
+    command_first.afterwards(lambda: tell_report(closed.report, closed.settings))
+    return closed.status
+
+
+def _undo(form: str | None, before: Mapping[str, str | None]) -> None:
+    """TMPDIR must not lead to a directory that is gone, for whatever still runs after us."""
+    if form == "env":
+        for name, value in before.items():
+            output.data(f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}")
+    elif form == "github":
+        # A variable of a GitHub job cannot be taken back; an empty one is the next best thing.
+        write_github({name: value or "" for name, value in before.items()}, {})
