@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ondol import words
 from ondol.errors import UsageError
-from ondol.light import Any, Record
 from ondol.options import BY_NAME, FILES_ONLY, OUTSIDE, PREFIX, PROJECT, Option
 
 TYPED_HERE = "command line"
@@ -33,7 +33,7 @@ FILES = ("ondol.toml", "pyproject.toml")
 USER_FILE, SITE_FILE = "~/.config/ondol/ondol.toml", "/etc/ondol/ondol.toml"
 
 
-class Value(Record):
+class Value(NamedTuple):
     value: Any
     #: `command line`, `ONDOL_STORE`, `…/ondol.toml` or `default`
     origin: str
@@ -65,7 +65,7 @@ class Settings:
         return [(BY_NAME[name], value) for name, value in self._values.items()]
 
 
-class File(Record):
+class File(NamedTuple):
     """What a settings file says."""
 
     path: str

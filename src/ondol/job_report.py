@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ondol.light import Any, Record
+from typing import Any, NamedTuple
 
 
-class ToolReport(Record):
+class ToolReport(NamedTuple):
     """One tool's part of a job."""
 
     name: str

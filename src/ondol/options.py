@@ -7,8 +7,9 @@ about trust. Imported by every pytest that has Ondol installed, so it imports ne
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from ondol import words
-from ondol.light import Any, Record
 
 PREFIX = "ONDOL_"
 #: Whose file it is. A project's, on CI, where a pull request can have edited it; one's own checkout's, off CI; and
@@ -22,7 +23,7 @@ TYPED = 4
 SWITCH = "auto|on|off"
 
 
-class Option(Record):
+class Option(NamedTuple):
     #: The commands that take it, with subcommands as `store:gc`. `pytest`: also an option `--ondol-NAME` of the
     #: plugin; `ini`: also a key `ondol_NAME` of pytest's ini file.
     commands: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Rooms, lowest first. A module may import from lower rows and from its own room.
 LAYERS: list[set[str]] = [
-    {"errors", "exitcodes", "words", "light", "unguarded", "__version__"},
+    {"errors", "exitcodes", "words", "unguarded", "__version__"},
     {"options"},
     {"job_report", "config"},
     {"host"},
@@ -160,6 +161,27 @@ def test_an_agent_loads_no_pytest() -> None:
     code = "import sys, ondol.fleet.agent.__main__; sys.exit([m for m in sys.modules if 'pytest' in m] or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+#: What no job has a use for: the other wing, other commands, and what is slow to import.
+NOT_IN_A_JOB = {
+    f"ondol.{room}" for room in ("fleet", "engines", "testing", "doctor", "guard", "explain", "pytest_plugin")
+}
+NOT_IN_A_JOB |= {"pytest", "_pytest", "pluggy", "xml", "html", "http", "email", "socket", "asyncio", "multiprocessing"}
+NOT_IN_A_JOB |= {"dataclasses", "inspect", "ast", "logging", "subprocess", "tempfile", "cryptography", "tomllib"}
+
+
+def test_a_job_imports_only_what_jobs_need(tmp_path: Path) -> None:
+    """Each of these would be paid for before every command of everybody."""
+    words = [sys.executable, "-X", "importtime", "-m", "ondol", "run", "--quiet", "--", "true"]
+    env = {"PATH": os.defpath, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert done.returncode == 0, done.stderr
+    assert "ondol.jobs.run_command" in imported
+    before = subprocess.run([*words[:3], "-c", ""], env=env, cwd=tmp_path, capture_output=True, text=True).stderr
+    unwanted = {name for name in imported for one in NOT_IN_A_JOB if name == one or name.startswith(one + ".")}
+    assert not {name for name in unwanted if f" {name}\n" not in before}
 
 
 def test_only_one_module_leans_on_the_insides_of_pytest() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ondol import words
 from ondol.doctor import repair
 from ondol.doctor.api import SEVERITIES, Finding, Location, Repair
@@ -9,7 +11,6 @@ from ondol.doctor.examine import Examination, Examined
 from ondol.doctor.registry import CHECKS
 from ondol.doctor.subject import CACHE, ROLES
 from ondol.host import identity
-from ondol.light import Any
 from ondol.report import table
 
 #: More repairs than this are counted, not listed; JSON has them all.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.errors import UsageError
-from ondol.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ondol.explain.explainer import Explanation

@@ -7,12 +7,12 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from ondol import config, exitcodes, options, words
 from ondol.cli import output
 from ondol.errors import UsageError
 from ondol.host import identity
-from ondol.light import Any
 from ondol.options import Option
 from ondol.trust.settings import load
 

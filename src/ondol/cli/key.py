@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 from ondol.cli import flags, output
 from ondol.errors import OndolError, UsageError
 from ondol.host import files
 from ondol.jobs.store_location import location
-from ondol.light import Any
 from ondol.store import marker
 from ondol.store.pack import key_name
 from ondol.trust import keys, signatures

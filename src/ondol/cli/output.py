@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 from ondol import words
 from ondol.errors import OndolError
-from ondol.light import Any
 
 
 def say(text: str) -> None:

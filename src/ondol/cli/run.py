@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 from ondol.cli import command_first, flags, output
 from ondol.config import Settings
 from ondol.errors import OndolError, UsageError
 from ondol.job_report import JobReport
-from ondol.light import Any
 
 _DESCRIPTION = """Run a command with private, writable, pre-filled compile caches; publish what it compiled.
 

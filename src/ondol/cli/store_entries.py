@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from ondol import exitcodes, words
 from ondol.cli import flags, output
@@ -16,7 +17,6 @@ from ondol.jobs import provenance, signing
 from ondol.jobs.job import read_json
 from ondol.jobs.open_store import open_store
 from ondol.jobs.store_location import location
-from ondol.light import Any
 from ondol.report import table
 from ondol.report.progress import Bar
 from ondol.store import believed, check, gc_plan, pack

@@ -6,13 +6,13 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from ondol import words
 from ondol.cli import flags, output
 from ondol.errors import OndolError
 from ondol.host import files, filesystem
 from ondol.jobs.open_store import open_store
-from ondol.light import Any
 from ondol.report import prometheus, store_page, table
 from ondol.store import lane as lanes_of
 from ondol.store import stats

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from ondol.cli import flags, output
 from ondol.host import fixed_place, identity
-from ondol.light import Any
 from ondol.report import table as columns
 from ondol.tools import registry, table
 from ondol.tools.table import Row

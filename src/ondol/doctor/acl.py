@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-
-from ondol.light import Record
+from typing import NamedTuple
 
 ACCESS = "system.posix_acl_access"
 DEFAULT = "system.posix_acl_default"
@@ -14,7 +13,7 @@ _USER, _GROUP_OWNER, _GROUP, _MASK = 0x02, 0x04, 0x08, 0x10
 _NAMES = {_USER: "user", _GROUP: "group"}
 
 
-class Named(Record):
+class Named(NamedTuple):
     """What a list grants to somebody beside owner, group and others."""
 
     #: `user` or `group`

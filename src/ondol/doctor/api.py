@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ondol.light import Protocol, Record
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.doctor.subject import Subject
 
@@ -22,7 +20,7 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = {ERROR: "will fail a job", WARNING: "may hurt", NOTE: "worth knowing"}
 
 
-class Location(Record):
+class Location(NamedTuple):
     """Where it is, and whose it is."""
 
     path: str
@@ -33,7 +31,7 @@ class Location(Record):
     mode: str = ""
 
 
-class Repair(Record):
+class Repair(NamedTuple):
     """One change that `--fix` may make for this caller, to one file or directory of the caller's own."""
 
     #: `chmod` or `remove`
@@ -49,7 +47,7 @@ class Repair(Record):
     written_ns: int = 0
 
 
-class Finding(Record):
+class Finding(NamedTuple):
     check: str
     #: A key of `SEVERITIES`.
     severity: str

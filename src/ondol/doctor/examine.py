@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from ondol.doctor import gather, walk
 from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Location
@@ -16,7 +17,6 @@ from ondol.doctor.commands import quote
 from ondol.doctor.subject import Subject
 from ondol.errors import OndolError
 from ondol.host import bounded
-from ondol.light import Any, Record
 
 #: Under this name the walk itself has something to say.
 WALK = "walk"
@@ -28,7 +28,7 @@ _STORES = 16
 Progress = Callable[[str, int, int], None]
 
 
-class Examined(Record):
+class Examined(NamedTuple):
     """One subject, what it turned out to be, and what is wrong with it."""
 
     #: Empty for the machine itself.
@@ -46,7 +46,7 @@ class Examined(Record):
     stopped: str = ""
 
 
-class Examination(Record):
+class Examination(NamedTuple):
     examined: list[Examined]
 
     @property

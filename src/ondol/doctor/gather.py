@@ -8,13 +8,13 @@ import stat
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from ondol.doctor import rights
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, FirstLook, Machine, Subject
 from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
 from ondol.host import bounded, identity
-from ondol.light import Record
 from ondol.room import choose
 from ondol.store import marker
 from ondol.tools import registry, table
@@ -27,7 +27,7 @@ TOUCH_SECONDS = 10.0
 _SAMPLE = 64
 
 
-class Offer(Record):
+class Offer(NamedTuple):
     """A directory that somebody named, before it was touched."""
 
     path: str

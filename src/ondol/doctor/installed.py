@@ -8,14 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-
-from ondol.light import Record
+from typing import NamedTuple
 
 _SECONDS = 15.0
 _ASK = "import sys; print('\\n'.join(sys.path))"
 
 
-class Installed(Record):
+class Installed(NamedTuple):
     package: str
     version: str
     #: The interpreter that would import it.

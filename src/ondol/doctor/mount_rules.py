@@ -6,12 +6,12 @@ Read from nfs(5), mount.lustre(8) and the tools' own bug trackers; what can be t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from ondol.doctor.api import NOTE, WARNING
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
 from ondol.host.filesystem import is_network
 from ondol.host.mounts import Mount
-from ondol.light import Record
 from ondol.words import is_number
 
 _NFS = ("nfs", "nfs4")
@@ -22,7 +22,7 @@ _LOCAL_LOCKS = ("nolock", "local_lock=all", "local_lock=flock", "local_lock=posi
 _WORKING = (CACHE, TEMPORARY, ROOM)
 
 
-class MountVerdict(Record):
+class MountVerdict(NamedTuple):
     severity: str
     what: str
     why: str

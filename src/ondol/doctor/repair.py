@@ -11,17 +11,17 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ondol.doctor import commands
 from ondol.doctor.api import Repair
 from ondol.errors import OndolError
 from ondol.host import bounded, files
-from ondol.light import Record
 
 _THING = files.NAMES | os.O_NOFOLLOW
 
 
-class Repaired(Record):
+class Repaired(NamedTuple):
     repair: Repair
     #: Why it was left alone, or empty.
     refused: str

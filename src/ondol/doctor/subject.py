@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 from ondol.doctor import commands, walk
 from ondol.host import mounts
-from ondol.light import Record
 from ondol.store.directory import Judge
 from ondol.tools.table import Row
 
@@ -25,7 +25,7 @@ ROLES = {
 }
 
 
-class Machine(Record):
+class Machine(NamedTuple):
     """Who asks, and with which settings; the same for all subjects of one examination."""
 
     env: Mapping[str, str]
@@ -44,7 +44,7 @@ class Machine(Record):
     room_dir: str
 
 
-class FirstLook(Record):
+class FirstLook(NamedTuple):
     """What a first touch showed, in a helper process that may hang."""
 
     #: directory, missing, file, unreachable, hangs

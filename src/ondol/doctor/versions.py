@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ondol.doctor.api import WARNING
-from ondol.light import Record
 
 Release = tuple[int, ...]
 
 
-class BadRelease(Record):
+class BadRelease(NamedTuple):
     package: str
     #: The first bad release and the first good one after it.
     first: Release

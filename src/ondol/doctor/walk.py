@@ -13,24 +13,24 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ondol.doctor import acl, rights
 from ondol.doctor.api import Location, Repair
 from ondol.host import files, mounts
-from ondol.light import Record
 from ondol.store import marker
 
 _PROGRESS_EVERY = 500
 _NO_LIST = (errno.ENODATA, errno.ENOTSUP, errno.ENOSYS, errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 
-class Bounds(Record):
+class Bounds(NamedTuple):
     #: Files and directories.
     entries: int = 200_000
     seconds: float = 60.0
 
 
-class Seen(Record):
+class Seen(NamedTuple):
     """One file or directory, as it was seen, and what this process may do with it."""
 
     #: Relative to the top; empty for the top itself.
@@ -63,7 +63,7 @@ class Seen(Record):
         return stat.S_IMODE(self.mode)
 
 
-class Tree(Record):
+class Tree(NamedTuple):
     path: str
     #: The top itself first.
     entries: list[Seen]

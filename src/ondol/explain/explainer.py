@@ -7,16 +7,16 @@ What a tool only warned of explains nothing, and is kept apart. Failed tests who
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 from ondol.explain.match import Hit, Scanner, first_cause
 from ondol.explain.signature import Signature
-from ondol.light import Protocol, Record
 
 #: Of one test; more of them cannot change which was first.
 _MOST_HITS = 200
 
 
-class LogPart(Record):
+class LogPart(NamedTuple):
     """Text that belongs to one failed test, or to none."""
 
     #: What the reader calls it: the same for all parts of one text; empty for what belongs to no test.
@@ -26,7 +26,7 @@ class LogPart(Record):
     text: str
 
 
-class FailedTest(Record):
+class FailedTest(NamedTuple):
     name: str
     #: Of the parts that belong to it; there may be none.
     labels: tuple[str, ...]
@@ -45,7 +45,7 @@ class Log(Protocol):
         """All tests that failed, in order, also those whose text says nothing; one that failed in two runs, twice."""
 
 
-class Fault(Record):
+class Fault(NamedTuple):
     signature: Signature
     #: Names of the tests that failed from it, in order.
     tests: tuple[str, ...]
@@ -57,7 +57,7 @@ class Fault(Record):
     line: str
 
 
-class Explanation(Record):
+class Explanation(NamedTuple):
     #: Those that took down most tests first, then in the order of their appearance.
     faults: tuple[Fault, ...]
     #: What tools said and went on; in the order of their appearance.

@@ -7,12 +7,12 @@ import io
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
 
 from ondol.errors import UsageError
 from ondol.explain.explainer import Log
 from ondol.explain.junit_log import JUnitLog
 from ondol.explain.pytest_log import PytestLog
-from ondol.light import Any
 
 _CHUNK = 1 << 16
 #: Of a longer line the rest is not looked at: a log may be one line of gigabytes.

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from ondol.explain import noise
 from ondol.explain.signature import Signature, load
-from ondol.light import Record
 
 #: A block is about this many characters.
 _BLOCK = 1 << 20
@@ -28,7 +28,7 @@ _BROKEN, _REST = re.compile(r"\s*(?:cause:|Caused by:) "), re.compile(r" {9,}(?=
 _LONGEST_BREAK = 6
 
 
-class Hit(Record):
+class Hit(NamedTuple):
     """One appearance of a fault."""
 
     signature: Signature
@@ -38,7 +38,7 @@ class Hit(Record):
     chain: int
 
 
-class LogVerdict(Record):
+class LogVerdict(NamedTuple):
     """`cache`: a healer may be called for `signature.heals`. Else the kind of the first cause, or `unknown`."""
 
     kind: str

@@ -29,21 +29,21 @@ import importlib
 import re
 import sys
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ondol.errors import OndolError
-from ondol.light import Any, Record
 
 #: `re`'s own parser of patterns.
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
-class Pattern(Record):
+class Pattern(NamedTuple):
     regex: re.Pattern[str]
     #: Plain text that every match contains.
     needle: str
 
 
-class Signature(Record):
+class Signature(NamedTuple):
     id: str
     tool: str
     kind: str

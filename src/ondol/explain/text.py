@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any
 
 from ondol import words
 from ondol.explain import noise
 from ondol.explain.explainer import Explanation, Fault
-from ondol.light import Any
 
 _WIDTH = 110
 #: As many names are listed unless all are asked for.

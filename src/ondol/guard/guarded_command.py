@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, NamedTuple
 
 from ondol import exitcodes
 from ondol.errors import in_ourselves
@@ -16,7 +17,6 @@ from ondol.guard import captured_command, healing, lock_place
 from ondol.guard.holder import Holder
 from ondol.guard.lock import CacheLock
 from ondol.host import command, identity, standard_input
-from ondol.light import Any, Record
 
 #: A wait that nobody notices is not worth a word.
 _WORTH_A_WORD = 1.0
@@ -25,7 +25,7 @@ _NO_LOCKS = "uv-lock-not-supported"
 Tell = Callable[[str], None]
 
 
-class GuardRequest(Record):
+class GuardRequest(NamedTuple):
     argv: list[str]
     cache: str
     wait: float = 900.0
@@ -39,7 +39,7 @@ class GuardRequest(Record):
     make: bool = False
 
 
-class GuardedAttempt(Record):
+class GuardedAttempt(NamedTuple):
     status: int
     #: `cache`, `network` …, as `judge` said; empty if nobody asked.
     verdict: str = ""

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-
-from ondol.light import Record
+from typing import NamedTuple
 
 #: Called with (done, total) while a healer works.
 Progress = Callable[[int, int], None]
 
 
-class BadEntry(Record):
+class BadEntry(NamedTuple):
     """Something that must go, alone or with what leads to it."""
 
     #: The file or directory, absolute.

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from ondol.errors import OndolError
 from ondol.guard.healer import BadEntry, Healer
@@ -21,7 +22,6 @@ from ondol.guard.set_aside import Aside, Identity, everything, identity_of
 from ondol.guard.tool_cache import ToolCache
 from ondol.guard.uv import Uv
 from ondol.host import bounded, files, filesystem, identity
-from ondol.light import Any, Record
 from ondol.tools import table
 
 #: The families of caches that can be healed, by the name that signatures use. Of the tools, those whose files we can
@@ -37,7 +37,7 @@ _PAUSE = 0.05
 Progress = Callable[[str, int, int], None]
 
 
-class Taken(Record):
+class Taken(NamedTuple):
     """One bad entry, and what became of it."""
 
     #: Relative to the cache.
@@ -49,7 +49,7 @@ class Taken(Record):
     trouble: str = ""
 
 
-class HealingReport(Record):
+class HealingReport(NamedTuple):
     family: str
     cache: str
     host: str

@@ -7,10 +7,10 @@ not dead, and never believed for anything else.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from ondol import words
 from ondol.host.process import Owner
-from ondol.light import Record
 from ondol.words import is_number
 
 _LONGEST = 200
@@ -19,7 +19,7 @@ _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 _OWNER_LINES = 4
 
 
-class Holder(Record):
+class Holder(NamedTuple):
     owner: Owner
     host: str
     #: Seconds since the epoch, on the holder's clock.

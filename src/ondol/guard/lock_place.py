@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import stat
 import time
+from typing import NamedTuple
 
 from ondol.host import files
-from ondol.light import Record
 
 #: Names that no tool makes, reads or would take for an entry.
 SUFFIX = ".ondol-lock"
@@ -20,7 +20,7 @@ _TRIES, _PAUSE = 5, 0.02
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Identity(Record):
+class Identity(NamedTuple):
     """Which directory it is, whatever path leads there."""
 
     device: int
@@ -33,7 +33,7 @@ class Identity(Record):
         return f"{self.device:x}-{self.inode:x}{below}"[:200]
 
 
-class LockPlace(Record):
+class LockPlace(NamedTuple):
     path: str
     #: `beside the cache` …: where it comes from, for people.
     source: str

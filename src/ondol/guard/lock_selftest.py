@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ondol.errors import UsageError
 from ondol.guard.holder import Holder
 from ondol.guard.lock import VARIABLE, CacheLock
 from ondol.host import bounded, files, identity, process
-from ondol.light import Record
 
 #: How many take the lock, how often each, and how long it is kept: long enough for another to get in if it can.
 PROCESSES, _ROUNDS_EACH = 6, 5
@@ -18,7 +18,7 @@ _KEEP = 0.02
 _TIME = 300.0
 
 
-class Turn(Record):
+class Turn(NamedTuple):
     """One process was inside."""
 
     #: Somebody else was there too.

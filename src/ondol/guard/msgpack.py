@@ -6,8 +6,7 @@ Only to tell whole files from torn ones, and to find a few fields: forty lines a
 from __future__ import annotations
 
 import struct
-
-from ondol.light import Any
+from typing import Any
 
 #: first byte → (format of the number that follows it)
 _NUMBERS = {

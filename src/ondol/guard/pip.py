@@ -15,11 +15,11 @@ import io
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ondol.guard import msgpack, wheel_record
 from ondol.guard.healer import BadEntry, Healer, Progress, launched
 from ondol.host import files, identity
-from ondol.light import Any
 from ondol.words import is_number
 
 _SEPARATE, _TOGETHER, _WHEELS = "http-v2", "http", "wheels"

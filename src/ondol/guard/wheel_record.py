@@ -15,10 +15,9 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from typing import IO
+from typing import IO, NamedTuple
 
 from ondol.host import files
-from ondol.light import Record
 from ondol.words import is_number
 
 _ALGORITHMS = ("sha256", "sha384", "sha512")
@@ -34,7 +33,7 @@ _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Ru
 Open = Callable[[str], IO[bytes]]
 
 
-class RecordRow(Record):
+class RecordRow(NamedTuple):
     path: str
     algorithm: str
     digest: str

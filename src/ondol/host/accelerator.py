@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
-
-from ondol.light import Record
+from typing import NamedTuple
 
 #: The driver's own name for itself, one line, where a container shows it at all; the first that can be read.
 _DRIVERS = (
@@ -23,7 +22,7 @@ _MAX_BYTES = 1 << 16
 _LONGEST = 80
 
 
-class Accelerators(Record):
+class Accelerators(NamedTuple):
     #: `nvidia-580.159.04`; empty if there is none, or none that can be read.
     driver: str
     #: Each kind once, sorted: `NVIDIA H200`, `gfx942-304cu`.

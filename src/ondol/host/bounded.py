@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
+from typing import Any
 
 from ondol import errors
 from ondol.host import records
-from ondol.light import Any
 
 #: Called in the parent with (done, total) while the child works.
 Progress = Callable[[int, int], None]

@@ -7,9 +7,9 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from ondol import exitcodes
-from ondol.light import Record
 
 #: Forwarded when sent to us alone. SIGQUIT and the user signals are what debuggers and fault handlers listen to.
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -17,7 +17,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 _SI_KERNEL = 0x80
 
 
-class CommandEnded(Record):
+class CommandEnded(NamedTuple):
     status: int
     #: Why the command never ran, for 126 and 127; empty otherwise.
     not_started: str = ""

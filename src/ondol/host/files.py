@@ -11,8 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-
-from ondol.light import Any
+from typing import Any
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

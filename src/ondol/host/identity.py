@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from ondol.light import Record
-
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import pwd
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
-class Host(Record):
+class Host(NamedTuple):
     """What compiled host code depends on, beside its Python."""
 
     machine: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ondol.light import Record
+from typing import NamedTuple
 
 _ESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
-class Mount(Record):
+class Mount(NamedTuple):
     point: str
     #: The type of file system, as the kernel names it.
     kind: str

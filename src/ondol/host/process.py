@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
-from ondol.light import Record
 from ondol.words import is_number
 
 
-class Owner(Record):
+class Owner(NamedTuple):
     """A process, told apart from any other that ever had or will have its pid."""
 
     pid: int

@@ -6,8 +6,7 @@ Neither marshal nor JSON knows a tuple with names. Each container becomes a list
 from __future__ import annotations
 
 import sys
-
-from ondol.light import Any
+from typing import Any
 
 _LIST, _TUPLE, _DICT = 0, 1, 2
 

@@ -11,10 +11,10 @@ import os
 import stat
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
 
 from ondol.errors import OndolError
 from ondol.host import process, proctree
-from ondol.light import Any
 from ondol.words import is_number
 
 _MAX_BYTES = 4096

@@ -12,11 +12,10 @@ import os
 import select
 import stat
 import termios
+from typing import NamedTuple
 
-from ondol.light import Record
 
-
-class InputState(Record):
+class InputState(NamedTuple):
     """What can be seen of a descriptor without reading from it."""
 
     kind: str

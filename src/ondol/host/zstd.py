@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 from ondol.errors import StoreError
 from ondol.host import files
-from ondol.light import Any, Record
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _LIBRARY = "libzstd.so.1"
@@ -26,7 +26,7 @@ class ZstdError(Exception):
     """Bytes that are no good frame."""
 
 
-class Codec(Record):
+class Codec(NamedTuple):
     #: What it is, for people.
     name: str
     #: (data, level) → one frame that says how long its contents are, without a checksum: packs have a better one.
@@ -35,7 +35,7 @@ class Codec(Record):
     decompress: Callable[[bytes | memoryview, int], bytes]
 
 
-class Frame(Record):
+class Frame(NamedTuple):
     """What a frame says of itself before anything is unpacked."""
 
     #: None if it does not say.

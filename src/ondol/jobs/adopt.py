@@ -7,17 +7,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 from ondol.errors import UsageError
 from ondol.host import bounded, identity
 from ondol.jobs import after
-from ondol.light import Any, Record
 from ondol.room import publish
 from ondol.store.api import Backend
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 
-class Problem(Record):
+class Problem(NamedTuple):
     """Something in the raw cache that a person should know of."""
 
     #: what `Refused` says, or `foreign` for what belongs to another user: adopted, and a trap for plain use
@@ -28,7 +28,7 @@ class Problem(Record):
     why: str
 
 
-class Adopted(Record):
+class Adopted(NamedTuple):
     outcome: publish.PublishResult
     found: int
     problems: list[Problem]

@@ -6,16 +6,15 @@ import math
 import time
 from collections import Counter
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ondol import exitcodes, words
 from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs.job import Job
-from ondol.light import Any
 from ondol.tools import registry
 from ondol.tools.table import Row
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.room.fill import Filled
     from ondol.room.harvest import New, Span, Used

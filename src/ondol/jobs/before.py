@@ -9,18 +9,17 @@ import os
 import time
 from collections import Counter
 from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity
 from ondol.jobs import after, passed_over
 from ondol.jobs.job import Job
-from ondol.light import Any, Record
 from ondol.room import choose, room
 from ondol.tools import registry, table
 from ondol.tools.table import Row
 from ondol.trust import policy
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.room.fill import FillResult
     from ondol.store.api import Backend, Stored
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 _NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
 
 
-class Fill(Record):
+class Fill(NamedTuple):
     """What a store gave for one tool."""
 
     result: FillResult

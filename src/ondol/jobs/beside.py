@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from ondol.errors import OndolError
 from ondol.host import bounded
@@ -18,7 +19,6 @@ from ondol.jobs import before, provenance
 from ondol.jobs.before import Fill
 from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
-from ondol.light import Record
 from ondol.room import fill, harvest
 from ondol.room.harvest import SETTLING
 from ondol.room.publish import Publisher, PublishResult
@@ -50,7 +50,7 @@ def start(job: Job) -> None:
         job.work_beside(partial(_work, job, managed, time.time(), gives), _MEMORY)
 
 
-class DoneBeside(Record):
+class DoneBeside(NamedTuple):
     """What became of one tool's cache while the command ran."""
 
     given: PublishResult

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ondol.host import filesystem
-from ondol.light import Record
 from ondol.room import choose, rendezvous
 from ondol.room.room import is_over, rooms_in, sweep_away
 
@@ -14,7 +14,7 @@ from ondol.room.room import is_over, rooms_in, sweep_away
 _MAX_LOOKED_AT = 10_000
 
 
-class CleanedRoom(Record):
+class CleanedRoom(NamedTuple):
     path: str
     #: removed, in use, or stuck: it is over, and somebody else's files are in it
     fate: str

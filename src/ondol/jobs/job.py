@@ -7,13 +7,13 @@ every change of it is on this page. `run_command` is the order of the steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.host import bounded, files, identity
 from ondol.job_report import JobReport
 from ondol.jobs.store_location import location
-from ondol.light import Any
 from ondol.options import BY_NAME
 from ondol.room import share
 from ondol.room.room import Room
@@ -22,7 +22,6 @@ from ondol.tools.api import TUNED, CacheDir
 from ondol.tools.table import Row
 from ondol.trust import ci, policy
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.jobs.sharing import Shared
     from ondol.room.fill import Filled

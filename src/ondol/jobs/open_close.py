@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ondol import config, exitcodes
 from ondol.config import Settings, Value
@@ -18,7 +19,6 @@ from ondol.job_report import JobReport
 from ondol.jobs import after
 from ondol.jobs.job import Job, Progress, read_json
 from ondol.jobs.run_command import Interrupted, close_job, open_job, signals_raise, take_key
-from ondol.light import Any, Record
 from ondol.room import handover, open_state
 from ondol.room.handover import Wall
 from ondol.room.room import Room
@@ -38,7 +38,7 @@ STATUS_WORDS = {
 }
 
 
-class Opened(Record):
+class Opened(NamedTuple):
     report: JobReport
     #: None if there is no room: the job runs as it would without us.
     room: Room | None
@@ -88,7 +88,7 @@ def _fields(job: Job, env: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-class Closed(Record):
+class Closed(NamedTuple):
     report: JobReport
     settings: Settings
     status: int

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ondol import words
 from ondol.jobs.job import Job
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.room.fill import BadPack
 

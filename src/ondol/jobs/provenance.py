@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from ondol import __version__
 from ondol.host import identity
-from ondol.light import Any
 from ondol.trust import ci
 
 

@@ -11,13 +11,13 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 from ondol import exitcodes, words
 from ondol.doctor import installed, versions
 from ondol.errors import RoomError
 from ondol.host import files, identity, process
 from ondol.jobs.job import Job
-from ondol.light import Any
 from ondol.room import rendezvous, room, share
 from ondol.room.harvest import Span
 from ondol.room.rendezvous import Meeting

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ondol.config import Settings
 from ondol.errors import RoomError
 from ondol.host import filesystem
 from ondol.jobs import before
 from ondol.jobs.job import Job
-from ondol.light import Record
 from ondol.room import room
 
 
-class Line(Record):
+class Line(NamedTuple):
     what: str
     value: str
     why: str

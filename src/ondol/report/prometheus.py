@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from ondol.light import Any
+from typing import Any
 
 _STORE = {
     "entries": "Entries in the store.",

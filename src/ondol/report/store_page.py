@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape
+from typing import Any
 
 from ondol import words
-from ondol.light import Any
 from ondol.report.page_policy import policy
 
 _STYLE = """

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from ondol.errors import RoomError
-from ondol.light import Record
 
 
-class Candidate(Record):
+class Candidate(NamedTuple):
     path: str
     #: `--room-dir`, `TMPDIR` …: where the path came from.
     source: str
 
 
-class RoomChoice(Record):
+class RoomChoice(NamedTuple):
     candidate: Candidate
     #: Those before it and why they were passed over.
     passed: tuple[tuple[Candidate, str], ...]

@@ -7,10 +7,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ondol.errors import EntryRefused, EntryUnfit, EntryUntrusted, PackError
 from ondol.host import bounded, files
-from ondol.light import Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 from ondol.store.entry import Address, Entry
@@ -22,7 +22,7 @@ _THE_ENTRYS_FAULT = frozenset(
 )
 
 
-class Filled(Record):
+class Filled(NamedTuple):
     """One entry that now lies in the room."""
 
     scope: str
@@ -44,7 +44,7 @@ class Filled(Record):
     signer: str = ""
 
 
-class BadPack(Record):
+class BadPack(NamedTuple):
     """A pack that claimed to be an entry and was not; or, with what to type, a whole one that must not be used."""
 
     place: str
@@ -57,7 +57,7 @@ class TooLate(Exception):
     """The tool was faster: it has begun to make the entry itself, and nothing of ours may be mixed with that."""
 
 
-class Content(Record):
+class Content(NamedTuple):
     """One file as it must be in the room."""
 
     name: str
@@ -67,7 +67,7 @@ class Content(Record):
     mtime: int | None = None
 
 
-class FillResult(Record):
+class FillResult(NamedTuple):
     filled: tuple[Filled, ...] = ()
     bad: tuple[BadPack, ...] = ()
     #: Set if the room's own disk refused: the rest was not tried.

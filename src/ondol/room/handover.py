@@ -8,8 +8,9 @@ room must be given to its UID, and only root can give.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ondol.errors import UsageError
-from ondol.light import Record
 
 #: Where a room is seen in a container, if nothing else is asked for: the same in every job, so that a path that finds
 #: its way into something compiled is no difference between jobs.
@@ -17,7 +18,7 @@ DEFAULT_PLACE = "/ondol/room"
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.+@%/=-")
 
 
-class Wall(Record):
+class Wall(NamedTuple):
     """What is between us and the job."""
 
     #: The path at which the job sees the inside of the room; empty for the path that it has here.
@@ -30,7 +31,7 @@ class Wall(Record):
     uid: int | None = None
 
 
-class Rights(Record):
+class Rights(NamedTuple):
     #: Who gets everything inside; None for nobody but us.
     owner: int | None
     #: The mode of the directory around the inside.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
-from ondol.light import Any, Record
 from ondol.room.fill import Filled
 from ondol.store.entry import MAX_FILES, MAX_RAW_BYTES, Address, Entry, File
 from ondol.tools.api import CacheDir, Found, Refused, Tool
 
 
-class Used(Record):
+class Used(NamedTuple):
     """What became of the filled entries. `known` is False where the file system keeps no access times."""
 
     known: bool
@@ -28,7 +28,7 @@ Span = tuple[float, float]
 SETTLING = 10.0
 
 
-class New(Record):
+class New(NamedTuple):
     found: list[Found]
     refused: list[Refused]
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 import stat
+from typing import Any
 
 from ondol.errors import RoomError
 from ondol.host import files, process, records
-from ondol.light import Any
 from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 
 FORMAT = 3

@@ -6,10 +6,10 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from ondol.errors import EntryRefused, EntryUntrusted, PackError, StoreError
 from ondol.host import bounded
-from ondol.light import Any, Record
 from ondol.room import harvest
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
@@ -20,7 +20,7 @@ from ondol.tools.api import CacheDir, Found, Tool
 Sign = Callable[[bytes], bytes]
 
 
-class PublishResult(Record):
+class PublishResult(NamedTuple):
     published: int = 0
     published_bytes: int = 0
     already_there: int = 0

@@ -14,10 +14,10 @@ import fcntl
 import json
 import os
 import time
+from typing import Any
 
 from ondol.errors import RoomError
 from ondol.host import files, process, records
-from ondol.light import Any
 
 _PREFIX = "ondol-meet-"
 _LOCK = "lock"

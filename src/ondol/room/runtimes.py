@@ -6,11 +6,10 @@ Every mount has its mode spelled out: a mount without one is writable for everyb
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from ondol.light import Record
 
-
-class RoomMount(Record):
+class RoomMount(NamedTuple):
     source: str
     target: str
     mode: str
@@ -22,7 +21,7 @@ class RoomMount(Record):
 Flags = Callable[[RoomMount, Mapping[str, str]], list[str]]
 
 
-class Runtime(Record):
+class Runtime(NamedTuple):
     flags: Flags
     #: The job sees the room through a mount.
     mounted: bool = True

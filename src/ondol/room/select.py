@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from ondol.light import Record
 from ondol.store.api import Stored
 from ondol.store.entry import Address
 
@@ -25,7 +25,7 @@ def _by_use(entries: list[list[Stored]], uses: Mapping[Address, float]) -> list[
     return sorted(entries, key=lambda e: max(max(s.published, uses.get(s.address, 0.0)) for s in e), reverse=True)
 
 
-class Selection(Record):
+class Selection(NamedTuple):
     #: For each entry the packs that claim to be it, in the order in which to try them.
     wanted: list[list[Stored]]
     #: Entries left out for the budget's sake.

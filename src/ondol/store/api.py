@@ -22,12 +22,12 @@ The words of the contract:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from ondol.light import Any, Protocol, Record
 from ondol.store.entry import Address
 
 
-class Stored(Record):
+class Stored(NamedTuple):
     """A pack that was seen in a listing. It may be gone, bad or unreadable by the time it is fetched."""
 
     address: Address
@@ -48,7 +48,7 @@ class Stored(Record):
         return self.size if self.on_disk is None else min(self.size, self.on_disk)
 
 
-class Published(Record):
+class Published(NamedTuple):
     """What became of one pack that was offered."""
 
     address: Address
@@ -56,7 +56,7 @@ class Published(Record):
     new: bool
 
 
-class Stat(Record):
+class Stat(NamedTuple):
     """What jobs of one day report about one tool in one scope."""
 
     #: Days since the epoch.

@@ -10,9 +10,9 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from shlex import quote
+from typing import NamedTuple
 
 from ondol.host import files
-from ondol.light import Record
 from ondol.store import marker
 from ondol.store.lane import RESERVED, SUFFIX
 from ondol.words import entries
@@ -23,7 +23,7 @@ _DEPTH = 6
 Thing = tuple[str, int, int]
 
 
-class Believed(Record):
+class Believed(NamedTuple):
     packs: int
     #: Of these: others can write them, or a folder above them.
     writable: int

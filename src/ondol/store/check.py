@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ondol.errors import EntryUntrusted, PackError
-from ondol.light import Record
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
 
 
-class PackFinding(Record):
+class PackFinding(NamedTuple):
     stored: Stored
     #: `corrupt`: the bytes are wrong. `unreadable`: they could not be had, which says nothing about them. `untrusted`:
     #: whole, and not to be used: not signed as the store demands, or revoked.
@@ -19,7 +19,7 @@ class PackFinding(Record):
     set_aside: bool
 
 
-class Verified(Record):
+class Verified(NamedTuple):
     good: int
     good_bytes: int
     findings: list[PackFinding]

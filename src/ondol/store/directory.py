@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from ondol.errors import PackError, StoreError, StoreMissing
 from ondol.host import files
-from ondol.light import Any
 from ondol.store import lane as lanes_of
 from ondol.store import marker, stats, usage
 from ondol.store.api import Published, Stat, Stored

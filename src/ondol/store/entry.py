@@ -6,8 +6,9 @@ that a reader would refuse. Pure: no I/O here.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from ondol.errors import PackError
-from ondol.light import Any, Record
 from ondol.words import is_plain_name
 
 #: Bounds on hostile or broken input. Largest real Triton entry seen: 4 MB, 9 files; the rest is room for other tools.
@@ -24,7 +25,7 @@ MAX_PART_BYTES = 255
 MAX_RATIO = 1000
 
 
-class Address(Record):
+class Address(NamedTuple):
     """Where an entry belongs: which trust namespace, which tool, built for what, under which of the tool's keys."""
 
     scope: str
@@ -33,13 +34,13 @@ class Address(Record):
     key: str
 
 
-class File(Record):
+class File(NamedTuple):
     name: str
     executable: bool
     data: bytes | memoryview
 
 
-class Entry(Record):
+class Entry(NamedTuple):
     """One entry with its contents, path-free, as it travels."""
 
     address: Address

@@ -7,9 +7,9 @@ what is already gone is no error. Needs no space: nothing is written.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from ondol.host import files, filesystem
-from ondol.light import Record
 from ondol.store import gc_plan, usage
 from ondol.store import lane as lanes_of
 from ondol.store.directory import DirectoryStore
@@ -22,7 +22,7 @@ FOLDER_AGE = 60.0
 QUARANTINE_AGE = 7 * 24 * 3600.0
 
 
-class Cleaned(Record):
+class Cleaned(NamedTuple):
     removed: list[gc_plan.Removal]
     #: Planned, but no longer there or not ours to remove.
     kept: int

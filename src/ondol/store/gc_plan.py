@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from ondol.light import Record
 from ondol.store.api import Stored
 from ondol.store.entry import MAX_PACK_BYTES
 from ondol.words import matches
@@ -20,7 +20,7 @@ from ondol.words import matches
 _AHEAD = 86400.0
 
 
-class StoreLimits(Record):
+class StoreLimits(NamedTuple):
     """What the store may be; None where there is no such limit."""
 
     max_bytes: int | None = None
@@ -30,7 +30,7 @@ class StoreLimits(Record):
     brief: tuple[str, float] | None = None
 
 
-class Removable(Record):
+class Removable(NamedTuple):
     stored: Stored
     #: The later of its publication and its last noted use.
     useful_at: float
@@ -38,7 +38,7 @@ class Removable(Record):
     ours: bool = True
 
 
-class Removal(Record):
+class Removal(NamedTuple):
     stored: Stored
     reason: str
 

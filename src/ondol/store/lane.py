@@ -16,10 +16,10 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from ondol.errors import PackError, StoreError
 from ondol.host import files
-from ondol.light import Any
 
 TMP = "tmp"
 QUARANTINE = "quarantine"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
 from ondol.host import files
-from ondol.light import Any, Record
 from ondol.words import is_number, is_pattern, matches
 
 NAME = "ondol-store.json"
@@ -28,7 +28,7 @@ _AFTER_ID = b'", "writers": {"uids": [], "groups": [], "any": false}}\n'
 ANY = "any"
 
 
-class Writers(Record):
+class Writers(NamedTuple):
     """Whose lanes everybody may read."""
 
     #: In every scope.
@@ -55,7 +55,7 @@ class Writers(Record):
         return parse_writers(",".join(kept), known=True)
 
 
-class Key(Record):
+class Key(NamedTuple):
     """A public key whose signatures count for everybody, in these scopes."""
 
     public: str
@@ -63,7 +63,7 @@ class Key(Record):
     comment: str = ""
 
 
-class Marker(Record):
+class Marker(NamedTuple):
     identity: str
     writers: Writers
     #: The owner of the file, as the opened descriptor showed it.

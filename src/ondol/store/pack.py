@@ -14,10 +14,10 @@ import json
 import struct
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Any, NamedTuple
 
 from ondol.errors import PackError
 from ondol.host import zstd
-from ondol.light import Any, Record
 from ondol.store.entry import (
     MAX_MANIFEST_BYTES,
     MAX_RATIO,
@@ -49,7 +49,7 @@ def key_name(public: bytes) -> str:
     return sha256(public).hexdigest()[:16]
 
 
-class Seal(Record):
+class Seal(NamedTuple):
     """What holds a pack together: the digest of all before it, how long that is, and who signed it."""
 
     digest: bytes
@@ -59,7 +59,7 @@ class Seal(Record):
     signature: bytes = b""
 
 
-class Manifest(Record):
+class Manifest(NamedTuple):
     """A pack's table of contents, without the contents."""
 
     address: Address

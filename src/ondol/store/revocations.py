@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 from ondol.errors import StoreError
 from ondol.host import files
-from ondol.light import Any, Record
 from ondol.store.api import Stored
 from ondol.words import matches
 
@@ -23,7 +23,7 @@ _FORMAT = 1
 _MAX_BYTES = 4096
 
 
-class Revocation(Record):
+class Revocation(NamedTuple):
     kind: str
     value: str
     #: Only what was published before this; by the clock, and the word, of whoever published it.

@@ -11,11 +11,11 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from copy import copy
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ondol.errors import EntryRefused
 from ondol.host import files
 from ondol.host.identity import Host
-from ondol.light import Protocol, Record
 from ondol.tools.table import Row
 
 #: For entries that depend on nothing but what their own key covers.
@@ -28,7 +28,6 @@ MAX_FILE_BYTES = 1 << 30
 MAX_METADATA_BYTES = 4 << 20
 MAX_DEPTH = 8
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
 
@@ -48,7 +47,7 @@ def driver_here() -> str:
     return accelerator.here().driver
 
 
-class Found(Record):
+class Found(NamedTuple):
     """A complete entry in a cache directory, not yet read."""
 
     key: str
@@ -70,7 +69,7 @@ class Found(Record):
         return self.folder or self.names[0]
 
 
-class Refused(Record):
+class Refused(NamedTuple):
     """Something in a cache directory that must not travel."""
 
     #: incomplete, torn, mixed, outside, unreadable, unknown
@@ -80,7 +79,7 @@ class Refused(Record):
     why: str
 
 
-class Settled(Record):
+class Settled(NamedTuple):
     """An entry's files as they must be in this room."""
 
     contents: Mapping[str, bytes | memoryview]

@@ -14,9 +14,9 @@ import shutil
 import stat
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 
 from ondol.errors import EntryRefused
-from ondol.light import Record
 
 _MAX_BYTES = 1 << 30
 #: Header directories of packages whose headers compilers do not list (`-isystem` with `-MMD`), and the file by which
@@ -28,7 +28,7 @@ _PACKAGES = (
 )
 
 
-class FileState(Record):
+class FileState(NamedTuple):
     """A file as it is now."""
 
     sha256: str
@@ -37,7 +37,7 @@ class FileState(Record):
     ctime: int
 
 
-class Needs(Record):
+class Needs(NamedTuple):
     """What a command reads without ninja knowing: files, and programs by the names under which PATH has them."""
 
     files: frozenset[str]

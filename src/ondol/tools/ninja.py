@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ondol.errors import EntryRefused
-from ondol.light import Record
 
 PLAN, LOG, DEPS = "build.ninja", ".ninja_log", ".ninja_deps"
 _LOG_VERSIONS = ("5", "6", "7")
@@ -28,7 +28,7 @@ _MAX_RECORD = (1 << 19) - 1
 _VARIABLE = re.compile(r"\$(?:\{([\w.-]+)\}|([\w-]+)|(\$)|( )|(:))")
 
 
-class Edge(Record):
+class Edge(NamedTuple):
     """One `build` statement."""
 
     outputs: tuple[str, ...]
@@ -39,7 +39,7 @@ class Edge(Record):
     has_deps: bool
 
 
-class Made(Record):
+class Made(NamedTuple):
     """What the log says of one output."""
 
     #: Milliseconds since ninja started.
@@ -51,7 +51,7 @@ class Made(Record):
     command: str
 
 
-class NinjaLog(Record):
+class NinjaLog(NamedTuple):
     version: str
     made: Mapping[str, Made]
 

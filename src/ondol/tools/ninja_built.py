@@ -27,12 +27,12 @@ import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from ondol import words
 from ondol.errors import EntryRefused, EntryUnfit
 from ondol.host import fixed_place
 from ondol.host.identity import Host
-from ondol.light import Record
 from ondol.tools import build_inputs, ninja
 from ondol.tools.api import CacheDir, Found, Refused, Settled, Tool, refused
 from ondol.tools.shapes import host_code, whole_elf
@@ -47,7 +47,7 @@ _KINDS = ("input", "beside", "program")
 _MOST_INPUTS = 100_000
 
 
-class Origin(Record):
+class Origin(NamedTuple):
     """One thing that an entry was made from."""
 
     kind: str
@@ -55,7 +55,7 @@ class Origin(Record):
     sha256: str
 
 
-class Build(Record):
+class Build(NamedTuple):
     """A finished build, as its files tell."""
 
     #: All files that belong to it, relative to the cache directory.

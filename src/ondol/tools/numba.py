@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import io
 import re
+from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
-from ondol.light import Any
 from ondol.tools import pickled
 from ondol.tools.api import CacheDir, Found, Refused
 from ondol.tools.shapes import Listing, Shape

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ondol import words
 from ondol.errors import UsageError
-from ondol.light import Any
 from ondol.tools import table
 from ondol.tools.api import Tool
 from ondol.tools.table import Row

@@ -8,12 +8,12 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from ondol import words
 from ondol.errors import EntryRefused
 from ondol.host import identity
 from ondol.host.identity import Host
-from ondol.light import Any, Record
 from ondol.tools.api import (
     ANYWHERE,
     MAX_METADATA_BYTES,
@@ -30,7 +30,7 @@ from ondol.tools.table import Row
 Listing = dict[str, os.stat_result]
 
 
-class Shape(Record):
+class Shape(NamedTuple):
     """One kind of unit: what travels together and is useless in parts."""
 
     #: The unit's path relative to the cache directory, as a regular expression; a group `title` names it to people.

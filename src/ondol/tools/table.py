@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ondol.host import identity
-from ondol.light import Record
 
 #: How a cache can be shared, from the survey of the field.
 SHARING = {
@@ -29,7 +29,7 @@ ONE_BY_ONE = "AB"
 GUARDED = "E"
 
 
-class Row(Record):
+class Row(NamedTuple):
     """One tool."""
 
     name: str
@@ -90,7 +90,7 @@ class Row(Record):
         return tuple(dict.fromkeys((*self.sets, *self.moved_by, *self.along, *self.keeps)))
 
 
-class ToolWish(Record):
+class ToolWish(NamedTuple):
     """What the job's settings and its trust say about a tool."""
 
     #: The tool is told to keep autotuning results.
@@ -104,7 +104,7 @@ class ToolWish(Record):
 NOTHING_WISHED = ToolWish()
 
 
-class ToolPlan(Record):
+class ToolPlan(NamedTuple):
     """What will be done for a tool in this job."""
 
     managed: bool

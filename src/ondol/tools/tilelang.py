@@ -12,9 +12,9 @@ ends the user's program. Some backends add files to a kernel's directory later; 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from ondol.errors import EntryRefused
-from ondol.light import Any
 from ondol.tools.api import CacheDir, Found
 from ondol.tools.shapes import Shape, Shaped, parsed, whole_elf
 from ondol.tools.table import BY_NAME

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.host.identity import Host
-from ondol.light import Any
 from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, Tool, refused, tuned_here
 from ondol.tools.shapes import library, parsed, whole_elf
 from ondol.tools.table import BY_NAME

@@ -19,11 +19,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.host import fixed_place
 from ondol.host.identity import Host
-from ondol.light import Any
 from ondol.tools.api import ANYWHERE, CacheDir, Found, Refused, Tool, refused, version_of
 from ondol.tools.shapes import host_code
 from ondol.tools.table import BY_NAME

@@ -6,8 +6,8 @@ Who sets these variables, and how far they can be believed on each system: docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ondol.light import Any
 from ondol.trust.policy import Event, pull_request_scope
 
 Environ = Mapping[str, str]

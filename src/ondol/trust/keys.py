@@ -8,10 +8,10 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from ondol.errors import OndolError
 from ondol.host import files, identity
-from ondol.light import Record
 from ondol.store.marker import Key
 from ondol.store.pack import key_name
 from ondol.trust import ci, settings, signatures
@@ -21,7 +21,7 @@ SITE = "/etc/ondol/keys"
 _MAX_BYTES = 4096
 
 
-class Keyring(Record):
+class Keyring(NamedTuple):
     #: (key, the file or the store that names it)
     trusted: tuple[tuple[Key, str], ...]
     #: Names of keys that never count.

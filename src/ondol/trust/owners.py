@@ -8,8 +8,8 @@ root, the reader, or a UID the reader lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
-from ondol.light import Record
 from ondol.words import matches
 
 #: (uid, group name) → whether the user database says that this user is in this group.
@@ -20,7 +20,7 @@ Limits = Collection[tuple[str, str]]
 Trusts = Callable[..., bool]
 
 
-class Reader(Record):
+class Reader(NamedTuple):
     uid: int
     #: UIDs that the person who runs the job vouches for (`--trust`).
     listed: Collection[int]

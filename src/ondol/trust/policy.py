@@ -7,8 +7,9 @@ whatever settings come with its own code.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ondol import words
-from ondol.light import Record
 
 #: The scope that every job reads and only trusted jobs write. It carries no repository: who shares a store shares it.
 TRUSTED_SCOPE = "main"
@@ -17,7 +18,7 @@ UNTRUSTED_PREFIX = "pr-"
 _LONGEST_REPOSITORY = 120
 
 
-class Event(Record):
+class Event(NamedTuple):
     """What the CI system says about the job. `system` is empty off CI."""
 
     system: str
@@ -60,7 +61,7 @@ def pull_request_scope(number: str, repository: str) -> str:
     return f"{UNTRUSTED_PREFIX}{number}@{carried}"
 
 
-class Scopes(Record):
+class Scopes(NamedTuple):
     #: Tried in this order.
     read: tuple[str, ...]
     #: Empty: this job writes nothing.
@@ -69,7 +70,7 @@ class Scopes(Record):
     passed_over: str = ""
 
 
-class Decision(Record):
+class Decision(NamedTuple):
     publish: bool
     because: str
 

@@ -12,11 +12,11 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ondol import config, options, words
 from ondol.config import File, Settings
 from ondol.host import files, identity
-from ondol.light import Any
 from ondol.trust import ci
 
 _LIMIT = 1 << 20

@@ -8,16 +8,16 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ondol.errors import OndolError
-from ondol.light import Record
 
 PUBLIC = "ed25519:"
 SECRET = "ondol-secret-ed25519:"
 HINT = "pip install 'ondol[keys]'"
 
 
-class Signer(Record):
+class Signer(NamedTuple):
     public: bytes
     #: (statement) → public key and signature
     sign: Callable[[bytes], bytes]

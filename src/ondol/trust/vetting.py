@@ -6,12 +6,13 @@ by a key that counts; was it revoked.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ondol.errors import EntryUntrusted, PackError
 from ondol.store import revocations
 from ondol.store.api import Stored
 from ondol.store.marker import Marker
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ondol.store.pack import Manifest
     from ondol.trust.keys import Keyring

@@ -7,6 +7,7 @@ import stat
 import time
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 
 from ondol.doctor import commands
 from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, Location, Repair, look, place
@@ -14,7 +15,6 @@ from ondol.doctor.subject import STORE, Subject
 from ondol.doctor.walk import Seen
 from ondol.errors import PackError, StoreError
 from ondol.host import bounded, files, identity
-from ondol.light import Any
 from ondol.store import believed, marker, pack
 from ondol.store import lane as lanes_of
 from ondol.store.directory import DirectoryStore
