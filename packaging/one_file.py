@@ -26,7 +26,7 @@ MAIN = """\
 import sys
 
 if sys.argv[1:2] == ["-m"]:
-    # As `python -m` does, for the Pythons that Ondol starts (host/itself.py). Nothing of ours is imported before:
+    # As `python -m` does, for the Pythons that Ondol starts (host/own_python.py). Nothing of ours is imported before:
     # pytest wants to rewrite the asserts of plugins.
     import os, runpy
 

@@ -10,9 +10,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from ondol import words
-from ondol.light import Any
 from ondol.report import table
 
 #: `nobody`: a user that every machine has and that owns nothing.
@@ -41,7 +41,8 @@ def _three_jobs(base: Path) -> int:
         print(f"3 warm, another user: left out, {why_not}\n")
     else:
         rows.append(_job("3 warm, another user", _checkout(base, "three"), ["--store", str(store)], uid=_OTHER_UID))
-    print(table.render(("job", "took", "filled", "used", "new", "published", "saved"), rows, right=(1, 2, 3, 4, 5, 6)))
+    header = ("job", "took", "filled", "used", "new", "published", "saved")
+    print("\n".join(table.lines(header, rows, right=(1, 2, 3, 4, 5, 6))))
     ok = all(row[4] == "0" for row in rows[1:])
     if not ok:
         print("\nA later job compiled something that should have come from the store: please report this.")

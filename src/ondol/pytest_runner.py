@@ -17,7 +17,7 @@ from ondol.fleet import clean, devices, journal, pytest_inside
 from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
-from ondol.host import itself
+from ondol.host import own_python
 from ondol.jobs import chosen_items, local_agent, past_runs, run_beyond, run_session
 from ondol.options import IN_PYTEST
 from ondol.report import run_replay, run_summary, tests_github
@@ -140,8 +140,8 @@ def refuse_debuggers(config: pytest.Config) -> None:
     asked = [flag for name, flag in (("usepdb", "--pdb"), ("trace", "--trace")) if config.getoption(name, False)]
     if asked:
         words = [str(word) for word in config.invocation_params.args if not str(word).startswith("--ondol-")]
-        if tuple(words[: len(itself.PLUGIN)]) == tuple(itself.PLUGIN):
-            del words[: len(itself.PLUGIN)]  # put there by `ondol test`
+        if tuple(words[: len(own_python.PLUGIN)]) == tuple(own_python.PLUGIN):
+            del words[: len(own_python.PLUGIN)]  # put there by `ondol test`
         plain = shlex.join(["pytest", "-p", "no:ondol", *words])
         raise pytest.UsageError(f"{asked[0]} needs the test in a process with a terminal; type: {plain}")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from making import elf, make_entry, trust_everybody
 from ondol.errors import PackError
 from ondol.guard.holder import Holder
-from ondol.host import orphans, process, zstd
+from ondol.host import process, zstd
 from ondol.room import fill, room, share
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
@@ -58,7 +58,7 @@ def test_note_of_a_process_that_cannot_be_is_no_note(pid: str) -> None:
     """Two thousand million and more is no pid: asking the kernel about it is an `OverflowError`."""
     note = f"{pid}\n1\n{process.boot_id()}\n{process.pid_namespace()}\n".encode()
     assert process.Owner.decode(note) is None
-    assert orphans.owner_of(f"{pid} 1 2 3") is None
+    assert process.Owner.decode(f"{pid} 1 2 3".encode()) is None
     assert Holder.decode(note + b"host\n1\ncommand\n\n") is None
 
 

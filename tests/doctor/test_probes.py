@@ -17,7 +17,7 @@ import pytest
 from doctoring import OTHER, UID, Doctor, Said, look
 from making import write_triton_entry
 from ondol.doctor.checks import tried_out
-from ondol.host import mounts
+from ondol.host import filesystem
 from people import ROOT, needs_root
 
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="needs strace to make system calls fail")
@@ -230,7 +230,7 @@ def test_cache_in_memory_is_not_named_as_such(mounted: Mounted) -> None:
 
 
 def test_cache_on_local_disk_is_blamed(tmp_path: Path) -> None:
-    if mounts.mount_of(os.path.realpath(tmp_path), mounts.table()).kind in ("tmpfs", "overlay"):
+    if filesystem.mount_of(os.path.realpath(tmp_path), filesystem.mounts()).kind in ("tmpfs", "overlay"):
         pytest.skip("temporary files are not on a disk here")
     assert look(tmp_path, "file-system") == []
 

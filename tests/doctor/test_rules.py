@@ -14,7 +14,7 @@ from doctoring import acl_bytes
 from ondol.doctor import acl, commands, mount_rules, rights, versions
 from ondol.doctor.api import Finding, Location, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
-from ondol.host import bounded, mounts
+from ondol.host import bounded, filesystem
 
 LINES = {
     "nfs": "40 25 0:35 / /ci-cache rw,relatime shared:7 - nfs4 server:/export rw,vers=4.2,rsize=1048576,{},addr=10.0.0.1",
@@ -39,7 +39,7 @@ def test_sharing(mode: int, sharing: str) -> None:
 
 def test_line_of_mountinfo_is_misread() -> None:
     line = r"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue" + "\n"
-    mount = mounts.parse(line)
+    mount = filesystem.parse_mount(line)
     assert (mount.point, mount.kind) == ("/mnt 2", "ext3")
     assert {"noatime", "errors=continue", "rw"} <= mount.options
 
@@ -50,14 +50,14 @@ def test_longest_mount_point_is_not_taken() -> None:
         "2 1 0:9 / /a rw - tmpfs t rw",
         "3 1 0:8 / /a/b ro - nfs4 s:/ ro",
     ]
-    table = {mount.point: mount for mount in map(mounts.parse, lines)}
-    kinds = [mounts.mount_of(path, table).kind for path in ("/", "/x", "/a", "/ab", "/a/x", "/a/b", "/a/b/c")]
+    table = {mount.point: mount for mount in map(filesystem.parse_mount, lines)}
+    kinds = [filesystem.mount_of(path, table).kind for path in ("/", "/x", "/a", "/ab", "/a/x", "/a/b", "/a/b/c")]
     assert kinds == ["ext4", "ext4", "tmpfs", "ext4", "tmpfs", "nfs4", "nfs4"]
-    assert mounts.mount_of("/x", {}).kind == "unknown"
+    assert filesystem.mount_of("/x", {}).kind == "unknown"
 
 
 def verdicts(kind: str, options: str, *roles: str) -> list[str]:
-    mount = mounts.parse(LINES[kind].format(options))
+    mount = filesystem.parse_mount(LINES[kind].format(options))
     return [verdict.what for verdict in mount_rules.judge(mount, roles)]
 
 
@@ -102,7 +102,7 @@ def test_mount_that_serves_is_blamed(kind: str, options: str, role: str) -> None
     [("ext4", False), ("xfs", False), ("tmpfs", True), ("overlay", True), ("gpfs", True), ("fuse.sshfs", True)],
 )
 def test_kinds_of_file_systems(kind: str, noted: bool) -> None:
-    mount = mounts.Mount("/x", kind, frozenset({"rw"}))
+    mount = filesystem.Mount("/x", kind, frozenset({"rw"}))
     assert bool(list(mount_rules.judge(mount, {CACHE}))) == noted
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol.host import common_place, filesystem
+from ondol.host import filesystem
 from ondol.tools import registry
 from people import Program, needs_root
 
@@ -119,7 +119,7 @@ def test_a_network_file_system_is_not_touched_to_know_that_others_write_there(
 ) -> None:
     monkeypatch.setattr(filesystem, "fs_type", lambda path: "nfs4")
     monkeypatch.setattr(os, "stat", lambda *_, **__: pytest.fail("a dead server would hold this look for ever"))
-    assert "network file system (nfs4)" in common_place.why_common(str(tmp_path))
+    assert "network file system (nfs4)" in filesystem.why_common(str(tmp_path))
 
 
 def test_a_name_left_out_must_exist(program: Program) -> None:

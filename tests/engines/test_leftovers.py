@@ -11,29 +11,29 @@ import sys
 import pytest
 
 from ondol import config
-from ondol.host import orphans, process, proctree
+from ondol.host import killing, process, proctree
 from ondol.host.process import Owner
 from ondol.jobs import node_settings
 from ondol.trust import policy
 
 
 def sleeper(owner: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "600"], env={**os.environ, orphans.VARIABLE: owner}, start_new_session=True)
+    return subprocess.Popen(["sleep", "600"], env={**os.environ, killing.OWNER_VARIABLE: owner}, start_new_session=True)
 
 
 @pytest.mark.fault
 def test_orphans_of_a_dead_run_live_on_or_those_of_a_living_one_die() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     dead = Owner(gone.pid, process.start_time(gone.pid), process.boot_id(), process.pid_namespace())
-    orphan, kept = sleeper(orphans.tag(dead)), sleeper(orphans.tag(process.myself()))
-    elsewhere = sleeper(orphans.tag(Owner(dead.pid, dead.start, dead.boot, "pid:[1]")))
+    orphan, kept = sleeper(dead.encode().decode()), sleeper(process.myself().encode().decode())
+    elsewhere = sleeper(Owner(dead.pid, dead.start, dead.boot, "pid:[1]").encode().decode())
     nonsense = sleeper("who knows")
     everyone = (orphan, kept, elsewhere, nonsense)
     try:
-        assert orphan.pid not in orphans.sweep(), "its owner still lives"
+        assert orphan.pid not in killing.sweep_orphans(), "its owner still lives"
         gone.kill()
         gone.wait()
-        assert orphan.pid in orphans.sweep()
+        assert orphan.pid in killing.sweep_orphans()
         assert orphan.wait(timeout=10) == -signal.SIGKILL
         assert all(proctree.alive(other.pid) for other in (kept, elsewhere, nonsense))
     finally:
@@ -45,9 +45,9 @@ def test_orphans_of_a_dead_run_live_on_or_those_of_a_living_one_die() -> None:
 
 def test_a_tag_says_something_else_when_it_is_read_back() -> None:
     me = process.myself()
-    assert orphans.owner_of(orphans.tag(me)) == me
-    assert orphans.owner_of("") is None
-    assert orphans.owner_of("x y z w") is None
+    assert Owner.decode(me.encode()) == me
+    assert Owner.decode(b"") is None
+    assert Owner.decode(b"x y z w") is None
 
 
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/ops"}

@@ -17,7 +17,7 @@ from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
 from ondol.fleet.messages import Broken, Bye
 from ondol.fleet.wire import Decoder, encode
-from ondol.host import itself
+from ondol.host import own_python
 from ondol.testing import node
 
 AGENT = ["/opt/my python/bin/python3", "-m", "ondol", "node"]
@@ -117,7 +117,7 @@ def test_presets_are_templates_like_any_other() -> None:
 
 
 def test_a_container_does_not_get_the_one_file_that_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(itself, "archive", lambda: "/my files/ondol.pyz")
+    monkeypatch.setattr(own_python, "archive", lambda: "/my files/ondol.pyz")
     engine = choose.choose(Wish(engine="podman:i", directory="/w", devices="cpu:1"), {})
     assert isinstance(engine, template.TemplateEngine)
     engine._words = template.split(engine.template)

@@ -371,7 +371,7 @@ class Worker:
 
 
 class Kernel:
-    """What agent and keeper ask of `os`, `killing`, `proctree` and `memory`: answered from the world's workers."""
+    """What agent and keeper ask of `os`, `killing` and `proctree`: answered from the world's workers."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -431,7 +431,7 @@ class Kernel:
     def resident(self, _pid: int) -> int:
         return 4
 
-    def free(self) -> int:
+    def free_memory(self) -> int:
         return self.world.rng.choice([10, 10, 10, 1])
 
     def monotonic(self) -> float:

@@ -395,7 +395,7 @@ class World:
 def install(patch: Any, world: World) -> None:
     kernel = Kernel(world)
     for module in (agent_module, keeper_module, spares_module):
-        for name in ("os", "killing", "proctree", "memory"):
+        for name in ("os", "killing", "proctree"):
             if hasattr(module, name):
                 patch.setattr(module, name, kernel)
     patch.setattr(controller_module, "time", kernel)

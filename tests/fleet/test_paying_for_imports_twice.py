@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from ondol.fleet.agent.spares import fits
-from ondol.host import memory
+from ondol.host import proctree
 from suites import Suite
 
 SPAWN = ("--ondol-start=spawn", "--ondol-judge=off", "--ondol-retries=0")
@@ -190,19 +190,19 @@ def test_a_spare_that_dies_while_it_collects_costs_nothing(counted: Suite) -> No
 def test_one_stands_by_only_where_twice_its_memory_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fits(worker=1 << 30, free=2 << 30)
     assert not fits(worker=1 << 30, free=(2 << 30) - 1)
-    assert 0 < memory.resident(os.getpid()) < memory.free()
+    assert 0 < proctree.resident(os.getpid()) < proctree.free_memory()
     text = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 8 kB\n", "/proc/self/cgroup": "0::/job\n"}
-    monkeypatch.setattr(memory.process, "read", lambda path: text.get(path, ""))
-    assert memory.free() == 8192
+    monkeypatch.setattr(proctree.process, "read", lambda path: text.get(path, ""))
+    assert proctree.free_memory() == 8192
     text |= {"/sys/fs/cgroup/job/memory.max": "5000\n", "/sys/fs/cgroup/job/memory.current": "1000\n"}
-    assert memory.free() == 4000, "a container's limit counts"
+    assert proctree.free_memory() == 4000, "a container's limit counts"
 
 
 NO_MEMORY = """
     import os
     from ondol.fleet.agent import launch
-    from ondol.host import memory
-    memory.free = lambda: 0
+    from ondol.host import proctree
+    proctree.free_memory = lambda: 0
     real = launch.SpawnLauncher.start
     def start(*arguments):
         with open(os.environ["LOG"], "a") as log:

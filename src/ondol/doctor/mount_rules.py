@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from ondol.doctor.api import NOTE, WARNING
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
-from ondol.host.filesystem import is_network
-from ondol.host.mounts import Mount
+from ondol.host.filesystem import Mount, is_network
 from ondol.words import is_number
 
 _NFS = ("nfs", "nfs4")

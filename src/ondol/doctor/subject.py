@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ondol.doctor import commands, walk
-from ondol.host import mounts
+from ondol.host import filesystem
 from ondol.store.directory import Judge
 from ondol.tools.table import Row
 
@@ -111,8 +111,8 @@ class Subject:
         return command if owner == self.machine.uid else self.as_root(command)
 
     @cached_property
-    def mount(self) -> mounts.Mount:
-        return mounts.mount_of(self.real, mounts.table())
+    def mount(self) -> filesystem.Mount:
+        return filesystem.mount_of(self.real, filesystem.mounts())
 
 
 def the_machine(machine: Machine) -> Subject:

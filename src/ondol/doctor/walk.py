@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ondol.doctor import acl, rights
 from ondol.doctor.api import Location, Repair
-from ondol.host import files, mounts
+from ondol.host import files, filesystem
 from ondol.store import marker
 
 _PROGRESS_EVERY = 500
@@ -137,7 +137,7 @@ class _Walk:
         self._deadline = time.monotonic() + bounds.seconds
         self._stopped = ""
         inside = path.rstrip("/") + "/"
-        self._mounts = {point.removeprefix(inside) for point in mounts.table() if point.startswith(inside)}
+        self._mounts = {point.removeprefix(inside) for point in filesystem.mounts() if point.startswith(inside)}
 
     def run(self) -> Tree:
         while self._queue and not self._stopped:

@@ -11,7 +11,7 @@ from ondol.engines.slurm import SlurmEngine
 from ondol.engines.template import PRESETS, TemplateEngine, members, split
 from ondol.errors import UsageError
 from ondol.fleet import devices
-from ondol.host import itself
+from ondol.host import own_python
 
 LOCAL = "local"
 
@@ -59,9 +59,9 @@ def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
         raise UsageError(f"--engine {name} needs a target", hint=f"--engine {name}:{_example(name)}")
     preset = PRESETS[name]
     made = _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
-    if preset.bring and itself.archive() and not wish.agent:
-        made.agent = ["python3", itself.archive(), "node"]
-        made.bring = preset.bring.format(shlex.quote(itself.archive()))
+    if preset.bring and own_python.archive() and not wish.agent:
+        made.agent = ["python3", own_python.archive(), "node"]
+        made.bring = preset.bring.format(shlex.quote(own_python.archive()))
     return made
 
 
@@ -89,7 +89,7 @@ def _from_template(
 def _agent(wish: Wish, otherwise: str) -> list[str]:
     """The command of the node program."""
     own = shlex.split(wish.agent or otherwise)
-    return [*(own or itself.python("ondol")), "node"]
+    return [*(own or own_python.python("ondol")), "node"]
 
 
 def _indices(wish: Wish) -> list[str]:

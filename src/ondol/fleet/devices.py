@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
-from ondol.host import itself
+from ondol.host import own_python
 from ondol.words import is_number
 
 #: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
@@ -80,7 +80,7 @@ def _probe(own: str, kind: str) -> tuple[str, ...]:
     """The command that asks for a device's health: the user's, or ours where there is one."""
     if own:
         return tuple(shlex.split(own))
-    return tuple(itself.python("ondol.host.gpu_context")) if kind == "cuda" else ()
+    return tuple(own_python.python("ondol.host.gpu_context")) if kind == "cuda" else ()
 
 
 def _choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:

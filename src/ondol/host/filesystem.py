@@ -1,12 +1,15 @@
-"""What a directory's file system is and can do, found out by trying rather than by name wherever trying is possible."""
+"""What a file system is and can do, found out by trying rather than by name wherever trying is possible; and whether a
+directory is one user's own, or a place where others can put files in his way.
+"""
 
 from __future__ import annotations
 
 import mmap
 import os
 import stat
+from typing import NamedTuple
 
-from ondol.host import files, identity, mounts
+from ondol.host import files, identity
 
 #: Types whose latency, locking or visibility makes them wrong for a private working directory. FUSE is judged apart.
 _NETWORK = frozenset(
@@ -40,15 +43,15 @@ def fs_type(path: str) -> str:
     Found without touching anything on a network file system: a dead server would hold us for ever. Links are followed
     by hand, one component at a time, and only on file systems that answer.
     """
-    table = mounts.table()
+    table = mounts()
     here, pending, links = "/", [part for part in path.split("/") if part], 0
-    while pending and not is_network(mounts.mount_of(here, table).kind):
+    while pending and not is_network(mount_of(here, table).kind):
         part = pending.pop(0)
         if part in (".", ".."):
             here = os.path.dirname(here) if part == ".." else here
             continue
         here = os.path.join(here, part)
-        if is_network(mounts.mount_of(here, table).kind):
+        if is_network(mount_of(here, table).kind):
             break
         try:
             target = os.readlink(here)
@@ -59,7 +62,7 @@ def fs_type(path: str) -> str:
             return "unknown"
         here = "/" if target.startswith("/") else os.path.dirname(here)
         pending = [word for word in target.split("/") if word] + pending
-    return mounts.mount_of(here, table).kind
+    return mount_of(here, table).kind
 
 
 #: In the reason of a directory in which somebody else can take a room away.
@@ -152,3 +155,88 @@ def free_space(fd: int) -> tuple[int, int]:
     status = os.statvfs(fd)
     inodes = status.f_favail if status.f_files else -1
     return status.f_bavail * status.f_frsize, inodes
+
+
+_ESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
+
+
+class Mount(NamedTuple):
+    point: str
+    #: The type of file system, as the kernel names it.
+    kind: str
+    #: Of the mount and of the file system behind it.
+    options: frozenset[str]
+
+
+NOWHERE = Mount("", "unknown", frozenset())
+
+
+def mounts() -> dict[str, Mount]:
+    """By mount point, in this process's namespace; empty where there is no /proc.
+
+    Of several mounts on one point the last is kept, which hides the others.
+    """
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+            return {mount.point: mount for mount in map(parse_mount, lines)}
+    except OSError:
+        return {}
+
+
+def parse_mount(line: str) -> Mount:
+    """One line of /proc/self/mountinfo, proc(5)."""
+    before, _, after = line.rstrip("\n").partition(" - ")
+    fields, rest = before.split(" "), after.split(" ")
+    return Mount(_plain(fields[4]), rest[0], frozenset([*fields[5].split(","), *rest[-1].split(",")]))
+
+
+def _plain(text: str) -> str:
+    if "\\" in text:
+        for escape, letter in _ESCAPED.items():
+            text = text.replace(escape, letter)
+    return text
+
+
+def mount_of(path: str, table: dict[str, Mount]) -> Mount:
+    """Where a path without symbolic links lies."""
+    while path not in table:
+        if path in ("/", ""):
+            return NOWHERE
+        path = path.rpartition("/")[0] or "/"
+    return table[path]
+
+
+#: Of a directory with many entries this many are looked at, which takes milliseconds: a few of another user are enough.
+_LOOKED_AT = 4096
+
+
+def why_common(path: str) -> str:
+    """Why a job that writes there meets other users or other machines; empty if the directory is the caller's own."""
+    kind = fs_type(path)
+    if is_network(kind):
+        return f"it is on a network file system ({kind}), where other machines write too"  # and a look could hang
+    try:
+        return _why(path)
+    except OSError as error:
+        return f"this job cannot use it: {error.strerror}"
+
+
+def _why(path: str) -> str:
+    missing = False
+    while not os.path.lexists(path):
+        path, missing = os.path.dirname(path), True
+    status = os.stat(path)
+    if not os.access(path, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return f"uid {os.geteuid()} cannot write {path}"
+    if missing:
+        return ""  # what this job makes itself is its own
+    if status.st_uid != os.geteuid():
+        return f"it belongs to uid {status.st_uid}"
+    if stat.S_IMODE(status.st_mode) & open_to_others(status):
+        return f"other users can write it (mode {stat.S_IMODE(status.st_mode):04o})"
+    with os.scandir(path) as entries:
+        for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
+            owner = entry.stat(follow_symlinks=False).st_uid
+            if owner != status.st_uid:
+                return f"uid {owner} has written there too ({entry.name})"
+    return ""

@@ -1,4 +1,4 @@
-"""Ending processes for real: signals to a whole tree, and stack dumps before that."""
+"""Ending processes for real: signals to a whole tree, stack dumps before that, and what a killed run left behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import time
 from collections.abc import Iterable
 
 from ondol.host import proctree
+from ondol.host.process import Owner, certainly_dead
+from ondol.words import is_number
 
+#: In the environment of everything that a node program starts: who did it.
+OWNER_VARIABLE = "ONDOL_OWNER"
 #: What asks a worker for the stacks of its Python threads. A real-time signal: no test suite uses it by accident.
 DUMP_SIGNAL = signal.SIGRTMAX - 3
 
@@ -97,3 +101,29 @@ def say_status(status: int, maxrss: int = 0) -> str:
         peak = f" (it had {maxrss >> 10} MiB resident at its peak)" if maxrss else ""
         text += f", not by us; the kernel's out-of-memory killer does that{peak}"
     return text
+
+
+def sweep_orphans() -> list[int]:
+    """End what dead runs of this user left on this machine: found by the tag in their environment, ended only when the
+    process that the tag names is certainly dead. Returns their pids.
+    """
+    found = [pid for pid in map(int, filter(is_number, os.listdir("/proc"))) if pid != os.getpid() and _orphan(pid)]
+    kill_all(found, os.getpid())
+    return found
+
+
+def _orphan(pid: int) -> bool:
+    try:
+        # Root may read everybody's environment; what other users' runs leave is theirs to end.
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return False
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            words = file.read().split(b"\0")
+    except OSError:
+        return False
+    wanted = f"{OWNER_VARIABLE}=".encode()
+    for word in words:
+        if word.startswith(wanted):
+            owner = Owner.decode(word[len(wanted) :])
+            return owner is not None and certainly_dead(owner)
+    return False

@@ -17,15 +17,16 @@ class Owner(NamedTuple):
     namespace: str  # pid 7 of another container is not our pid 7
 
     def encode(self) -> bytes:
-        return "\n".join([str(self.pid), self.start, self.boot, self.namespace, ""]).encode()
+        """For a file, or for the environment."""
+        return " ".join([str(self.pid), self.start, self.boot, self.namespace]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
         """The owner that was written, or None for bytes that say nothing (empty after a crash, foreign)."""
-        lines = data.decode("utf-8", "replace").split("\n")
-        if len(lines) < 4 or not is_number(lines[0], 9):
+        words = data.decode("utf-8", "replace").replace("\n", " ").split(" ")  # earlier versions wrote lines
+        if len(words) < 4 or not is_number(words[0], 9):
             return None
-        return cls(int(lines[0]), lines[1], lines[2], lines[3])
+        return cls(int(words[0]), words[1], words[2], words[3])
 
 
 def read(path: str) -> str:

@@ -1,4 +1,5 @@
-"""The processes below a process, read from /proc: who they are, what they wait for, whether they catch a signal."""
+"""The processes below a process, read from /proc: who they are, what they wait for, how much memory they have,
+whether they catch a signal; and what a process can ask the kernel for itself."""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ import sys
 from collections.abc import Collection
 
 from ondol.host import process
+from ondol.words import is_number
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 #: ioprio_set, where its number is known; (a process, this one, the idle class).
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IDLE = (1, 0, 3 << 13)
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def children(pid: int) -> list[int]:
@@ -92,3 +95,18 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def resident(pid: int) -> int:
+    """Bytes; 0 when it is gone."""
+    fields = process.read(f"/proc/{pid}/statm").split()
+    return int(fields[1]) * _PAGE if fields else 0
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping."""
+    lines = [line.split() for line in process.read("/proc/meminfo").splitlines()]
+    here = next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), 0)
+    group = "/sys/fs/cgroup" + process.read("/proc/self/cgroup").partition("::")[2].strip()
+    limit, used = process.read(f"{group}/memory.max").strip(), process.read(f"{group}/memory.current").strip()
+    return min(here, int(limit) - int(used)) if is_number(limit) and is_number(used) else here

@@ -120,9 +120,7 @@ def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.ToolPlan
     """What this job does for a tool whose cache is to be this directory. `nested`: inside another `ondol run`."""
 
     def why_common(path: str) -> str:
-        from ondol.host import common_place
-
-        return "" if nested else common_place.why_common(path)  # then variables name the room of that one
+        return "" if nested else filesystem.why_common(path)  # then variables name the room of that one
 
     asked = tool.name in job.asked
     return table.plan(tool, job.env, cache_dir, asked=asked, wish=_wish(job, tool), why_common=why_common)

@@ -26,7 +26,7 @@ from ondol.fleet import messages, wire
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
-from ondol.host import fixed_place, itself, killing, orphans, process, proctree
+from ondol.host import fixed_place, killing, own_python, process, proctree
 from ondol.jobs import node_settings, run_command, worker_tmp
 from ondol.jobs.attempts import Attempts
 from ondol.jobs.item_caches import ItemCaches
@@ -80,7 +80,7 @@ class _Program:
         proctree.become_subreaper()
         self.tell(messages.Here(__version__, socket.gethostname(), os.getpid()))
         # What a killed run left here may still hold the devices.
-        left = orphans.sweep()
+        left = killing.sweep_orphans()
         if left:
             self.tell(
                 messages.NodeNote(self.told["node"], f"ended {len(left)} processes that a killed run had left here")
@@ -102,7 +102,11 @@ class _Program:
         self.tell(messages.Gone(why, hopeless))
 
     def _run_in_room(self) -> None:
-        environment = {**os.environ, **self.told["environment"], orphans.VARIABLE: orphans.tag(process.myself())}
+        environment = {
+            **os.environ,
+            **self.told["environment"],
+            killing.OWNER_VARIABLE: process.myself().encode().decode(),
+        }
         if self.told["settings"] is None:
             self._pytest(environment)
             return
@@ -120,7 +124,7 @@ class _Program:
         token = wire.new_token()
         tmpdir = worker_tmp.make(environment.get("TMPDIR") or tempfile.gettempdir())
         start = AsNode(theirs.fileno(), token.decode(), self.told["node"], tmpdir, os.getpid())
-        command = itself.pytest(*self.told["arguments"])
+        command = own_python.pytest(*self.told["arguments"])
         if through:
             command = fixed_place.command_line(through, sys.executable, command)
         child = subprocess.Popen(

@@ -23,7 +23,7 @@ from ondol.fleet.journal import CollectionFault, Journal, events
 from ondol.fleet.messages import NodeRoom
 from ondol.fleet.record import RunRecord, load
 from ondol.fleet.starts import UnderFront
-from ondol.host import bounded, fixed_place, itself, killing, proctree
+from ondol.host import bounded, fixed_place, killing, own_python, proctree
 from ondol.job_report import JobReport
 from ondol.report import run_markdown
 
@@ -109,7 +109,7 @@ class _Watch:
         self.why = ""
         self.dump = os.memfd_create("ondol-front-dump", os.MFD_CLOEXEC)
         front = UnderFront(os.getpid(), self.dump)
-        command = itself.pytest(*request.arguments)
+        command = own_python.pytest(*request.arguments)
         if through:
             command = fixed_place.command_line(through, sys.executable, command)
         self.process = subprocess.Popen(command, env={**environment, **front.environment()}, pass_fds=(self.dump,))

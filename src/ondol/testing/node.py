@@ -21,7 +21,7 @@ from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
 from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules
-from ondol.host import itself, proctree
+from ondol.host import own_python, proctree
 from ondol.room import room
 
 
@@ -166,4 +166,4 @@ class NodePlugin:
         start = AsAgent(channel.fileno(), self._station.start.token, limits, rules, pytest_inside.to_join(session))
         pytest_inside.stop_capture(self._config)
         os.environ.update(start.environment())
-        os.execv(sys.executable, itself.python("ondol.fleet.agent"))
+        os.execv(sys.executable, own_python.python("ondol.fleet.agent"))

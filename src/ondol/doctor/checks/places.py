@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ondol.doctor import commands, mount_rules
 from ondol.doctor.api import ERROR, Check, Finding, look, place
 from ondol.doctor.subject import CACHE, DIRECTORIES, STORE, Subject
-from ondol.host import mounts
+from ondol.host import filesystem
 
 
 class Reach(Check):
@@ -39,7 +39,7 @@ class Reach(Check):
 
     def _hangs(self, subject: Subject) -> Finding:
         # The table of mounts is the kernel's own: reading it touches nothing that could hang us as well.
-        mount = mounts.mount_of(subject.path, mounts.table())
+        mount = filesystem.mount_of(subject.path, filesystem.mounts())
         what = f"{subject.path} does not answer: {subject.state.because}"
         why = f"every job that touches it hangs; the server behind {mount.point} ({mount.kind}) may be dead"
         fix = subject.as_root(f"umount -l {commands.quote(mount.point)}")

@@ -16,7 +16,7 @@ from typing import Protocol
 from ondol.fleet import wire
 from ondol.fleet.board import SIZE, Board
 from ondol.fleet.starts import AsWorker, Place, Session
-from ondol.host import itself, proctree
+from ondol.host import own_python, proctree
 
 
 @dataclass
@@ -102,7 +102,7 @@ class SpawnLauncher:
         start = AsWorker(*given, token.decode(), place, os.getpid(), self.session)
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
         process = subprocess.Popen(
-            itself.python("pytest", *self.session.arguments),
+            own_python.python("pytest", *self.session.arguments),
             cwd=self.session.directory,
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from ondol.fleet.agent.keeper import Keeper
-from ondol.host import killing, memory, proctree
+from ondol.host import killing, proctree
 
 
 def fits(worker: int, free: int) -> bool:
@@ -42,8 +42,8 @@ class Spares:
         """There is more to run: have one in hand."""
         if self._start is None or self._over or self.waiting:
             return
-        largest = max((memory.resident(keeper.pid) for keeper in workers), default=0)
-        self._over = not fits(largest, memory.free())
+        largest = max((proctree.resident(keeper.pid) for keeper in workers), default=0)
+        self._over = not fits(largest, proctree.free_memory())
         self.warm(0 if self._over else 1)
 
     def trim(self) -> None:
@@ -59,7 +59,7 @@ class Spares:
         """It stays while it fits, unless somebody waits for it already."""
         if keeper in self.waiting:
             keeper.wait()
-            if not fits(memory.resident(keeper.pid) // 2, memory.free()):
+            if not fits(proctree.resident(keeper.pid) // 2, proctree.free_memory()):
                 self.drop()
 
     def gone(self, keeper: Keeper) -> bool:

@@ -23,7 +23,7 @@ from ondol.fleet.messages import AgentEvent, Buried, Event, Finish, Interrupt, K
 from ondol.fleet.starts import AsAgent, Limits, Rules, Session
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
 from ondol.fleet.worker.worker import be_quiet, begin_in_fork
-from ondol.host import itself, killing, proctree
+from ondol.host import killing, own_python, proctree
 from ondol.host.gpu_context import cuda_fault
 
 #: Seconds. An agent that is told to end is waited for so long if it does not answer, and so long for its end.
@@ -173,7 +173,7 @@ def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     before = _prepare()
     start = AsAgent(theirs.fileno(), token.decode(), limits, rules, session)
     process = subprocess.Popen(
-        itself.python("ondol.fleet.agent"),
+        own_python.python("ondol.fleet.agent"),
         env={**os.environ, **start.environment()},
         stdin=subprocess.DEVNULL,
         pass_fds=(theirs.fileno(),),

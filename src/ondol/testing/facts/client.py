@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ondol.host import accelerator, files, itself
+from ondol.host import accelerator, files, own_python
 from ondol.testing.facts import values
 from ondol.testing.facts.questions import CHANGING
 
@@ -41,7 +41,7 @@ class Client:
     def start(self, *modules: str) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([p for p in sys.path if p])}
         self._helper = subprocess.Popen(
-            [*itself.python("ondol.testing.facts.helper"), str(os.getpid()), *modules],
+            [*own_python.python("ondol.testing.facts.helper"), str(os.getpid()), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
