@@ -17,7 +17,7 @@ from bench.gpu.suites import LOGS, PYTEST, STATE, Facts, NotReady, init, of_jour
 FILES = [f"tests/ops/test_{name}.py" for name in ("gla_chunkwise_bwd", "gla_chunkwise_fwd", "gla_recurrence")]
 FILES += ["tests/ops/test_mamba.py", "tests/ops/test_moe_fused_moe.py"]
 CASES = ["(test_gla_bwd and dtype1)", "(test_gla_fwd and dtype1)", "(decode_vs_fla and dtype1)"]
-CASES += ["(mamba2_fwd_e2e and 1-256 and dtype0)", "(qwen3 and softmax-bf16)"]
+CASES += ["(mamba2_fwd_e2e and 1-256-4 and dtype0)", "(qwen3 and softmax-bf16)"]
 WORDS = ["-m", "smoke", "-k", " or ".join(CASES), *FILES]
 CACHES, STORE = PLACE / "ci-cache", STATE / "users" / "store"
 NIGHTLY = Person(1000)
