@@ -26,6 +26,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ondol"))
 _FOREIGN = (
     "ONDOL_",
     "PYTEST_XDIST",
+    "PYTEST_PLUGINS",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
     "TRITON_",
     "GITHUB_",
     "GITLAB_",

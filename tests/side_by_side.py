@@ -32,6 +32,11 @@ SECONDS = ROOT / "tests" / "seconds.json"
 BATCH = 30.0
 #: Nothing runs this long; a process that does has lost its own clock (`timeout` in pyproject.toml), and is ended.
 LIMIT = 1800.0
+#: Looking for all plugins that are installed and importing them costs every process more than a second.
+FEW_PLUGINS = {
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_PLUGINS": "pytest_timeout,_hypothesis_pytestplugin,ondol.pytest_plugin",
+}
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -72,7 +77,7 @@ def run(batch: Batch, place: Path, options: list[str], running: set[subprocess.P
     place.mkdir()
     place.chmod(0o1777)  # for tests that become other users
     # Runs of pytest that tests start clean up what earlier ones left, also under each other's hands.
-    environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(place)}
+    environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(place), **FEW_PLUGINS}
     report, printed = place / "junit.xml", place / "output"
     words = [sys.executable, "-m", "pytest", f"--basetemp={place / 't'}", f"--junitxml={report}", *options]
     with printed.open("wb") as output:

@@ -96,6 +96,10 @@ class Suite:
         self.patience = 240.0
         self.longest_wait = float("inf")
         self._started: list[subprocess.Popen[str]] = []
+        #: Plugins that every run loads beside ours. `all_plugins`: all that are installed, a second for each process.
+        self.plugins: list[str] = []
+        self.broken_by: list[str] = []
+        self.all_plugins = False
         #: Variables for every run.
         self.variables: dict[str, str] = {}
         (path / "recorder.py").write_text(RECORDER)
@@ -119,6 +123,9 @@ class Suite:
             "ONDOL_TEST_TAG": self.tag,
             "PYTHONPATH": os.pathsep.join([str(self.path), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "" if self.all_plugins else "1",
+            "PYTEST_PLUGINS": ",".join([*self.broken_by, *([] if self.all_plugins else ["ondol.pytest_plugin"])]),
+            **({"PYTEST_ADDOPTS": " ".join(f"-p {name}" for name in self.plugins)} if self.plugins else {}),
             **self.variables,
             **extra,
         }
@@ -218,11 +225,10 @@ def assert_turns_red(
     assert module.__file__
     suite.patience = suite.longest_wait = patience
     path = [str(suite.path), os.path.dirname(module.__file__), os.environ.get("PYTHONPATH", "")]
-    plugins = [suite.variables.get("PYTEST_PLUGINS", ""), sabotage.__module__]
+    suite.broken_by.append(sabotage.__module__)
     suite.variables |= {
         "SABOTAGE": sabotage.__name__,
         "SABOTAGED": str(done),
-        "PYTEST_PLUGINS": ",".join(filter(None, plugins)),
         "PYTHONPATH": os.pathsep.join(path),
     }
     try:
@@ -235,5 +241,9 @@ def assert_turns_red(
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> Suite:
-    return Suite(tmp_path)
+def suite(tmp_path: Path, request: pytest.FixtureRequest) -> Suite:
+    made = Suite(tmp_path)
+    for marker in request.node.iter_markers("plugins"):
+        made.plugins += marker.args
+        made.all_plugins |= not marker.args
+    return made

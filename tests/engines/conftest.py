@@ -9,13 +9,10 @@ import pytest
 
 from suites import Suite
 
-#: Nothing but our own plugin: every node starts a pytest.
-QUICK = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "ondol.pytest_plugin"}
-
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Iterator[Suite]:
     made = Suite(tmp_path)
-    made.variables = {**QUICK, "ONDOL_STORE": str(tmp_path / "store")}
+    made.variables = {"ONDOL_STORE": str(tmp_path / "store")}
     yield made
     made.end()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.plugins()
+
 BUILD = Path(__file__).parents[2] / ".build"
 #: With pytest-xdist's own fixtures and options, and with ours in its absence.
 WITH_AND_WITHOUT = pytest.mark.parametrize("xdist", [[], ["-p", "no:xdist"]], ids=["beside-xdist", "without-xdist"])

@@ -211,6 +211,7 @@ def test_a_spawned_worker_that_collects_something_else_says_what(suite) -> None:
     assert "test_1[here]" in result.output
 
 
+@pytest.mark.plugins("xdist")
 @pytest.mark.parametrize(
     ("flag", "says"), [("-n2", "but --devices cpu:1 makes 1; nothing was run"), ("--pdb", "type: pytest -p no:ondol")]
 )

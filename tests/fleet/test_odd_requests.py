@@ -10,6 +10,8 @@ import sys
 import pytest
 from test_coming_from_xdist import beside
 
+pytestmark = pytest.mark.plugins()
+
 ONE = "def test_1(): open('ran', 'a').write('x')\n"
 
 

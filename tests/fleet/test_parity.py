@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.plugins("asyncio")
+
 HELPER = """
     import os, pytest
     def log(text):
@@ -286,6 +288,7 @@ def test_the_plugin_is_inert_unless_asked_for(suite) -> None:
     assert "False" in plain.output
 
 
+@pytest.mark.plugins("pytest_cov")
 def test_junit_and_coverage_of_other_plugins_see_every_item(suite) -> None:
     (suite.path / "code_.py").write_text("def f():\n    return 1\ndef g():\n    return 2\n")
     suite.write(test_j="import code_\ndef test_f(): code_.f()\n", test_k="import code_\ndef test_g(): code_.g()\n")

@@ -96,6 +96,7 @@ def test_the_deadline_of_the_run_too(suite) -> None:
     assert result.status == 124
 
 
+@pytest.mark.plugins("timeout")
 @pytest.mark.fault
 @pytest.mark.parametrize("mark", ["method='thread'", "None"])
 def test_a_mark_that_names_no_time_leaves_our_deadline_as_it_is(suite, mark: str) -> None:

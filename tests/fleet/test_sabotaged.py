@@ -21,7 +21,7 @@ import test_wire
 from ondol.fleet import situation, wire
 from suites import assert_turns_red
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.plugins()]
 
 #: What is taken away, and the test that must notice.
 CASES: dict[Callable[[], None], Callable[..., None]] = {

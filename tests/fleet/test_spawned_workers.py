@@ -30,6 +30,7 @@ LOGS = """
 """
 
 
+@pytest.mark.plugins("pytest_reportlog")
 def test_files_that_reporters_write_are_written_once(suite) -> None:
     """A worker that opens them again cuts off what is there."""
     suite.write(test_a=LOGS, test_b=LOGS)

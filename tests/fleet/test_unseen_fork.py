@@ -223,6 +223,7 @@ LEAKS = """
 """
 
 
+@pytest.mark.plugins("timeout")
 @pytest.mark.fault
 @pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
 def test_shared_memory_that_a_test_leaves_goes_with_its_worker(suite, flags) -> None:

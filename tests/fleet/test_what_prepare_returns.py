@@ -74,7 +74,6 @@ def test_everything_that_pickle_takes_arrives_as_it_was(suite: Suite, start: str
 
 
 def test_on_nodes_too(suite: Suite) -> None:
-    suite.variables = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "ondol.pytest_plugin"}
     suite.variables["ONDOL_STORE"] = str(suite.path / "store")
     write(suite, *GOOD)
     result = suite.ondol("--launch=sh -c 'exec {agent}'", "--nodes=2", devices="sim:1")

@@ -10,6 +10,8 @@ import pytest
 
 from ondol.report import run_junit
 
+pytestmark = pytest.mark.plugins("xdist")
+
 #: Flags that make a run of ours comparable: every item runs once.
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 

@@ -11,6 +11,8 @@ import zipfile
 import zlib
 from pathlib import Path
 
+import pytest
+
 from ondol.fleet import journal
 from ondol.fleet.record import RunRecord
 from ondol.report import run_page
@@ -20,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 HIDE_PYTEST_HTML = "import importlib.util as u, sys; f = u.find_spec; u.find_spec = lambda n, *a: None if n == 'pytest_html' else f(n, *a)\n"
 
 
+@pytest.mark.plugins
 def test_html_is_refused_where_it_could_mean_pytest_htmls(suite: Suite) -> None:
     suite.write(test_a="def test_good(): pass\n")
     result = suite.ondol("--html=page.html")
@@ -29,6 +32,7 @@ def test_html_is_refused_where_it_could_mean_pytest_htmls(suite: Suite) -> None:
     assert not (suite.path / "page.html").exists()
 
 
+@pytest.mark.plugins
 def test_html_is_ondols_where_there_is_no_pytest_html(suite: Suite) -> None:
     suite.write(test_a="def test_good(): pass\n", sitecustomize=HIDE_PYTEST_HTML)
     result = suite.ondol("--html", "page.html", "-p", "no:html")
@@ -36,6 +40,7 @@ def test_html_is_ondols_where_there_is_no_pytest_html(suite: Suite) -> None:
     assert (suite.path / "page.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.plugins
 def test_pytest_html_still_gets_its_own(suite: Suite) -> None:
     suite.write(test_a="def test_good(): pass\n")
     suite.variables["PYTEST_ADDOPTS"] = "--html=theirs.html"

@@ -12,9 +12,6 @@ from cluster import Cluster, why_not
 
 from suites import Suite
 
-#: Nothing but our own plugin: three nodes share two cores here, and each starts a pytest.
-QUICK = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "ondol.pytest_plugin"}
-
 
 @pytest.fixture(scope="session")
 def whole_cluster() -> Iterator[Cluster]:
@@ -37,6 +34,6 @@ def cluster(whole_cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def suite(tmp_path: Path, cluster: Cluster) -> Iterator[Suite]:
     made = Suite(tmp_path)
-    made.variables = {**cluster.environment, **QUICK, "ONDOL_STORE": str(tmp_path / "store")}
+    made.variables = {**cluster.environment, "ONDOL_STORE": str(tmp_path / "store")}
     yield made
     made.end()
