@@ -42,6 +42,17 @@ WHO = """
 """
 
 
+@pytest.mark.parametrize(
+    "named", [{}, {"PYTEST_PLUGINS": "ondol.pytest_plugin,xdist.plugin"}, {"PYTEST_ADDOPTS": "-p xdist"}]
+)
+def test_its_options_are_there_where_it_is_installed_and_not_loaded_by_itself(suite, named) -> None:
+    suite.all_plugins = False
+    suite.variables = named
+    suite.write(test_a="def test_1(worker_id): assert worker_id in {'gw0', 'gw1'}\ndef test_2(): pass\n")
+    result = suite.pytest("-n2", "--dist=loadfile", devices="cpu")
+    assert result.summary == "2 passed", result.output
+
+
 @WITH_AND_WITHOUT
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_every_worker_has_a_name_of_its_own_as_with_xdist(suite, xdist, start) -> None:

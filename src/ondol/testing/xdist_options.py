@@ -35,7 +35,7 @@ WISH = pytest.StashKey[Wish]()
 
 def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
     """Only where pytest-xdist, which adds them itself, will not be loaded."""
-    if find_spec("xdist") is not None and not manager.is_blocked("xdist"):
+    if find_spec("xdist") is not None and not manager.is_blocked("xdist") and _is_loaded(manager):
         return
     group = parser.getgroup("xdist", "pytest-xdist's options, for runs with --ondol-devices")
     number = {"type": lambda text: int(text) if is_number(text) else text, "metavar": "N"}
@@ -49,6 +49,12 @@ def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
     for name in ("--max-worker-restart", "--maxschedchunk"):
         group.addoption(name, metavar="N", help="for suites whose addopts have it; nothing to choose here")
     group.addoption("--testrunuid", metavar="TEXT", help="what the fixture testrun_uid returns")
+
+
+def _is_loaded(manager: pytest.PytestPluginManager) -> bool:
+    """Now or soon: by itself, as installed plugins are, unless that was forbidden; else because somebody names it."""
+    by_itself = not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    return by_itself or manager.hasplugin("xdist") or "xdist" in os.environ.get("PYTEST_PLUGINS", "")
 
 
 def refuse_alone(config: pytest.Config) -> None:
