@@ -20,7 +20,7 @@ from ondol.fleet.worker import spawned
 from ondol.host import own_python
 from ondol.jobs import chosen_items, local_agent, past_runs, run_beyond, run_session
 from ondol.options import IN_PYTEST
-from ondol.report import run_replay, run_summary, tests_github
+from ondol.report import run_markdown, run_replay, run_summary
 from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
 
@@ -259,14 +259,14 @@ class Runner:
             self._tell_github(terminalreporter)
 
     def _tell_github(self, terminal: Any) -> None:
-        if not tests_github.here(os.environ):
+        if not run_markdown.on_github(os.environ):
             return
         found = self.book.record
         terminal.line("::group::ondol annotations")
-        for line in tests_github.commands(found):
+        for line in run_markdown.commands(found):
             terminal.line(line)
         terminal.line("::endgroup::")
-        tests_github.write_step_summary(found, os.environ)
+        run_markdown.write_step_summary(found, os.environ)
 
 
 def _say_how_it_stopped(session: pytest.Session, stopped: journal.Stopped | None) -> bool:

@@ -20,7 +20,7 @@ from making import make_entry, write_triton_entry
 from ondol import words
 from ondol.cli.open_close import write_github
 from ondol.job_report import JobReport
-from ondol.report import job_github
+from ondol.report import terminal
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 from people import ROOT, Program
@@ -207,7 +207,7 @@ def test_markdown_that_leaves_its_place() -> None:
     report.warn(f"{EVIL} [click](http://evil) <img src=x> | cell")
     report.remarks.append(EVIL)
     report.update("triton", new=1, published=1)
-    shown = job_github.markdown(report)
+    shown = terminal.step_summary(report)
     harmless(shown.replace("### Ondol", ""))
     assert not re.search(r"(?<!\\)[<\[`]", shown)
     assert "`" not in words.code_span("a`b``c")[1:-1]

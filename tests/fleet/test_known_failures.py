@@ -12,7 +12,7 @@ import pytest
 from ondol.cli import report as report_command
 from ondol.errors import UsageError
 from ondol.fleet import known
-from ondol.report import run_json, run_junit, run_markdown, tests_github
+from ondol.report import run_json, run_junit, run_markdown
 
 FAR, PAST = "2999-01-01", "2020-01-01"
 
@@ -72,7 +72,7 @@ def test_muted_failures_are_run_shown_and_turn_nothing_red(suite, start: str) ->
     assert "1 passed, 5 known" in markdown
     assert "Known to fail:" in markdown
     assert "| `test_m.py::test_bad`" not in markdown
-    assert tests_github.commands(record) == []
+    assert run_markdown.commands(record) == []
     told = json.loads(run_json.render(record))
     assert [item["known"] for item in told["items"]][1] == "ticket 7, until 2999-01-01"
 
@@ -111,7 +111,7 @@ def test_an_entry_past_its_date_is_red_and_named_everywhere(suite, passes: bool)
     assert int(ElementTree.fromstring(run_junit.render(record)).get("errors")) == 1
     assert "is past its date" in run_markdown.render(record)
     assert json.loads(run_json.render(record))["expired"] == [text]
-    assert any("is past its date" in line for line in tests_github.commands(record))
+    assert any("is past its date" in line for line in run_markdown.commands(record))
     elsewhere = suite.pytest("-k", "test_b")
     assert elsewhere.status == 0, "an entry that this run is not about"
 

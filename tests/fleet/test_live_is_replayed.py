@@ -11,7 +11,7 @@ import pytest
 
 from ondol.fleet import journal
 from ondol.fleet.record import Book, RunRecord, load
-from ondol.report import run_json, run_junit, run_markdown, run_summary, run_table
+from ondol.report import run_json, run_junit, run_markdown, run_summary
 from ondol.words import printable
 
 #: Writes what this very process knows at its end; the journal is only read afterwards.
@@ -92,7 +92,7 @@ def test_everything_that_a_run_told_is_told_again_by_its_journal(suite, devices,
     assert after[: len(told)] == told
     assert any(line.startswith("note: --log-dir: no more logs") for line in told)
     assert any("(thread: poller)" in line for line in told)
-    assert "\n".join(run_table.lines(record)) in result.output
+    assert "\n".join(run_summary.tasks(record)) in result.output
     assert (suite.path / "step.md").read_text().rstrip() == run_markdown.render(record).rstrip()
     for name, render in (("xml", run_junit), ("json", run_json), ("md", run_markdown)):
         assert (suite.path / f"live.{name}").read_text() == render.render(record), name

@@ -15,7 +15,7 @@ from ondol.errors import UsageError
 from ondol.fleet import journal
 from ondol.fleet.journal import Journal
 from ondol.fleet.record import RunRecord, load
-from ondol.report import run_json, run_junit, run_markdown, tests_github
+from ondol.report import run_json, run_junit, run_markdown
 
 MIXED = """
 import os, pytest
@@ -78,7 +78,7 @@ def test_json_and_markdown_count_the_same(mixed) -> None:
 
 
 def test_annotations_cannot_be_broken_by_a_message(mixed) -> None:
-    lines = tests_github.commands(mixed)
+    lines = run_markdown.commands(mixed)
     assert len(lines) == 2
     assert all("\n" not in line and line.startswith("::error file=test_mixed.py,title=") for line in lines)
 

@@ -82,11 +82,11 @@ def tell_report(report: JobReport, settings: Settings) -> None:
 
 
 def _append_step_summary(report: JobReport, path: str) -> None:
-    from ondol.report import job_github
+    from ondol.report import terminal
 
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(job_github.markdown(report))
+            file.write(terminal.step_summary(report))
     except OSError as error:
         report.warn(f"the step summary could not be written to {path}: {error.strerror}")
 

@@ -33,7 +33,7 @@ def load(job: Job) -> None:
     """
     import json  # noqa: F401
 
-    from ondol.report import job_github, terminal  # noqa: F401
+    from ondol.report import terminal  # noqa: F401
 
     if not job.managed:
         return

@@ -1,6 +1,8 @@
-"""A run as Markdown, short enough for a step summary."""
+"""A run as Markdown, short enough for a step summary; and on GitHub Actions one annotation for each bad item."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from ondol import words
 from ondol.fleet.messages import NodeLost, NodeNotice, NodeOut, NodeUp
@@ -8,6 +10,8 @@ from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
 
 SHOWN = 50
+#: GitHub shows ten annotations of each kind per step.
+ANNOTATIONS = 10
 _NODES: dict[type, str] = {NodeLost: "was lost", NodeNotice: "was taken away", NodeOut: "was left out"}
 
 
@@ -47,3 +51,40 @@ def _row(item: ItemRecord) -> str:
 
 def _one_line(text: str) -> str:
     return words.markdown(" ".join(text.split())[:200])
+
+
+def escape(text: str, *, value: bool = False) -> str:
+    """Workflow commands end at the line and at their own separators."""
+    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if value else text
+
+
+def commands(record: RunRecord) -> list[str]:
+    found = []
+    for item in record.items:
+        if item.bad:
+            path = escape(item.nodeid.split("::")[0], value=True)
+            title = escape(f"{item.verdict}: {item.nodeid}", value=True)
+            found.append(f"::error file={path},title={title}::{escape(item.why or item.verdict)}")
+    found += [f"::error title=known to fail::{escape(text)}" for text in record.expired]
+    for quarantine in record.quarantines:
+        title = escape(f"device {quarantine.device} set aside", value=True)
+        found.append(f"::warning title={title}::{escape(quarantine.why)}")
+    hidden = len(found) - ANNOTATIONS
+    return found[:ANNOTATIONS] + ([f"::notice::and {hidden} more; see the step summary"] if hidden > 0 else [])
+
+
+def on_github(environment: Mapping[str, str]) -> bool:
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def write_step_summary(record: RunRecord, environment: Mapping[str, str]) -> None:
+    """Appended, as GitHub asks; a summary that cannot be written is not the run's problem."""
+    target = environment.get("GITHUB_STEP_SUMMARY")
+    if not target:
+        return
+    try:
+        with open(target, "a", encoding="utf-8") as file:
+            file.write(render(record) + "\n")
+    except OSError:
+        pass

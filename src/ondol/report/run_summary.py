@@ -10,10 +10,10 @@ from shlex import quote
 from typing import Any
 
 from ondol import words
-from ondol.fleet.model import TASK_SUFFIX
+from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
-from ondol.report import run_table
+from ondol.report import table
 
 SHOWN, CAUSES = 20, 5
 
@@ -77,8 +77,24 @@ def _some(word: str, items: list[ItemRecord], why: Callable[[ItemRecord], str] =
 def write(terminal: Any, record: RunRecord, journal: Path) -> None:
     if any(TASK_SUFFIX in item.nodeid for item in record.items):
         terminal.section("tasks", sep="-")
-        for line in run_table.lines(record):
+        for line in tasks(record):
             terminal.line(words.printable(line))
     terminal.section("ondol", sep="-")
     for line in lines(record, journal):
         terminal.line(words.printable(line))
+
+
+def tasks(record: RunRecord) -> list[str]:
+    """What became of each task, where, after how many attempts, in which time."""
+    found = [item for item in record.items if item.nodeid.split("::")[0].endswith(TASK_SUFFIX)]
+    return table.lines(("task", "verdict", "device", "attempts", "seconds", "exit code"), [*map(_task, found)])
+
+
+def _task(item: ItemRecord) -> tuple[str, ...]:
+    device = item.attempts[-1].device if item.attempts else ""
+    seconds = sum(attempt.seconds for attempt in item.attempts)
+    last = item.attempts[-1].phases if item.attempts else ()
+    noted = [pair for phase in last for pair in phase.get("user_properties", ())]
+    code = next((str(value) for name, value in noted if name == EXIT_CODE), "")
+    verdict = f"{item.verdict} (flaky)" if item.flaky else item.verdict
+    return item.nodeid, verdict, device or "-", str(len(item.attempts)), f"{seconds:.2f}", code

@@ -1,4 +1,6 @@
-"""Ondol's own words about a job: a few lines on standard error, the summary last. Readable without colour."""
+"""Ondol's own words about a job: a few lines on standard error, the summary last, readable without colour; and a table
+for the page of a GitHub Actions step.
+"""
 
 from __future__ import annotations
 
@@ -81,3 +83,20 @@ def _details(report: JobReport) -> list[str]:
         result += [f"{tool.name}: {count} {kind}, not published" for kind, count in tool.refused.items()]
         result += [f"{tool.name}: bad pack {reason}" for reason in tool.bad_reasons]
     return result
+
+
+def step_summary(report: JobReport) -> str:
+    """Markdown for GitHub Actions."""
+    rows = ["### Ondol", ""]
+    if report.busy():
+        rows += ["| tool | filled | used | new | published | compiling saved |", "|---|---:|---:|---:|---:|---:|"]
+    else:
+        rows.append("Nothing was filled and nothing new was made.")
+    for tool in report.busy():
+        used = "?" if tool.used is None else str(tool.used)
+        counts = (str(tool.filled), used, str(tool.new), str(tool.published), words.seconds(tool.seconds_saved))
+        rows.append(f"| {words.markdown(tool.name)} | {' | '.join(counts)} |")
+    rows += ["", f"Publishing: {words.markdown(report.publish_decision) or 'nothing to decide'}."]
+    rows += [f"- ⚠ {words.markdown(text)}" for text in report.warnings]
+    rows += [f"- {words.markdown(text)}" for text in report.remarks]
+    return "\n".join(rows) + "\n\n"
