@@ -4,8 +4,6 @@ Which there are, and which file is believed about what, says the table in `optio
 business of `trust/settings.py`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

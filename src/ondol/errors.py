@@ -16,8 +16,6 @@ Each error has four parts, printed in this order: *what* happened to which thing
 `report` turn them into text.
 """
 
-from __future__ import annotations
-
 
 class OndolError(Exception):
     """Base of all; `what` is one sentence that names the thing and its place."""

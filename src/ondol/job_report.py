@@ -1,7 +1,5 @@
 """What happened in a job, as plain values: the one source of the summary, the step summary and the JSON file."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

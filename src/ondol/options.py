@@ -5,8 +5,6 @@ It also says which files are believed about what: a pull request edits the files
 about trust. Imported by every pytest that has Ondol installed, so it imports next to nothing.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from ondol import words

@@ -1,7 +1,5 @@
 """Sizes, durations and counts, as people write and read them, and text of others, safe to show. Pure."""
 
-from __future__ import annotations
-
 _SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}

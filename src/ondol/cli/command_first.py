@@ -3,8 +3,6 @@
 What breaks before the command is started costs the job its caches; what breaks after it costs a line of the report.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

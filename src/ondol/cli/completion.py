@@ -1,7 +1,5 @@
 """`ondol completion bash | zsh | fish`"""
 
-from __future__ import annotations
-
 import argparse
 
 from ondol import options

@@ -1,7 +1,5 @@
 """`ondol config`"""
 
-from __future__ import annotations
-
 import argparse
 import os
 

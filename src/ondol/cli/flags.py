@@ -1,7 +1,5 @@
 """The command line of every command, made from the table of options."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

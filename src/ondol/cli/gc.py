@@ -1,7 +1,5 @@
 """`ondol gc`"""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -1,7 +1,5 @@
 """`ondol history`: what past test runs add up to."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """`ondol key new | show | trust | list | revoke`"""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

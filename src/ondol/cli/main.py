@@ -1,7 +1,5 @@
 """`ondol COMMAND …`: finds the command, loads only that one, and turns errors into text and a status."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 

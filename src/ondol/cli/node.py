@@ -1,7 +1,5 @@
 """`ondol node`: what an engine starts on a node. It talks to a controller on its standard streams, not to people."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """`ondol open [options]` and `ondol close [ROOM] --status N`"""
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The only place from which Ondol writes to the terminal: nothing that others named can drive it, or a CI system."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """`ondol report JOURNAL`: make the reports of a run again, also of one that was killed."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`ondol run [options] -- COMMAND …`"""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

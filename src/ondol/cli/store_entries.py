@@ -1,7 +1,5 @@
 """`ondol store ls | show | verify | gc | adopt`: the entries of a store."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

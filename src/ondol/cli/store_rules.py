@@ -1,7 +1,5 @@
 """`ondol store init | writers | require-signature | revoke`: whose entries readers use."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import time

@@ -1,7 +1,5 @@
 """`ondol store stats`"""
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections import Counter

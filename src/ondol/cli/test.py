@@ -1,7 +1,5 @@
 """`ondol test [options] ARGS`: pytest on warm, supervised workers. What is not an option of ours goes to pytest."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """`ondol tools`"""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ no device is touched.
 For what another driver or another model must not be given: code that a driver compiled, choices that were measured.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from functools import cache

@@ -4,8 +4,6 @@ The work runs in a forked child with nothing of ours in its hands but a pipe: a 
 terminal and no CI log pipe open, and can simply be left behind. The parent waits for at most the given time.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import resource

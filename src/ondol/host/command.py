@@ -1,7 +1,5 @@
 """Run the user's command as if we were not there: its streams, its terminal, its signals, its exit status."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -11,8 +11,6 @@ mounted here must not be seen by Ondol itself. It imports nothing but the standa
 environment nor the current directory can change what it is. docs/design/fixed-paths.md says why it is done like this.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -5,8 +5,6 @@ calls `os` directly, one system call a line, so that the fault tests can stop, f
 the order of the calls defends against is written in docs/design/write-ordering.md.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

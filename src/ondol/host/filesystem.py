@@ -2,8 +2,6 @@
 directory is one user's own, or a place where others can put files in his way.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import stat

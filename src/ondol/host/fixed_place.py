@@ -3,8 +3,6 @@
 Here is what the job needs to know: the paths, whether this machine allows it, and how to start a command there.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

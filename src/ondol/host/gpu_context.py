@@ -4,8 +4,6 @@ A sticky error (an illegal address, a device assert) makes every later call of t
 into hundreds of red tests. The check never creates a context and never loads a driver: it looks for what is there.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

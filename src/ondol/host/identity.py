@@ -1,13 +1,9 @@
 """Who and what we are: user, host, processor, C library; and where this user's own files belong."""
 
-from __future__ import annotations
-
 import os
+import pwd
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import pwd
+from typing import NamedTuple
 
 #: Where `getpass.getuser` looks before it asks the user database.
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
@@ -111,8 +107,6 @@ def _is_a_home(path: str) -> bool:
 
 def account(uid: int) -> pwd.struct_passwd | None:
     """What the user database knows of this user; None for one that it does not know, as in many containers."""
-    import pwd  # asking costs milliseconds, or a network
-
     try:
         return pwd.getpwuid(uid)
     except KeyError:

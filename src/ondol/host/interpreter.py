@@ -3,8 +3,6 @@
 A guess for names of directories, never for correctness: a wrong answer is the same wrong answer in the next job.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

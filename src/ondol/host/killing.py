@@ -1,7 +1,5 @@
 """Ending processes for real: signals to a whole tree, stack dumps before that, and what a killed run left behind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

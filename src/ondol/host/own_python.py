@@ -3,8 +3,6 @@
 Nothing of it is put into the environment: a PYTHONPATH of ours would be seen by every program that a test starts.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

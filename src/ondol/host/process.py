@@ -1,7 +1,5 @@
 """Which process is which: identity that survives pid reuse, reboots and pid namespaces."""
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ class Owner(NamedTuple):
         return " ".join([str(self.pid), self.start, self.boot, self.namespace]).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Owner | None:
+    def decode(cls, data: bytes) -> "Owner | None":
         """The owner that was written, or None for bytes that say nothing (empty after a crash, foreign)."""
         words = data.decode("utf-8", "replace").replace("\n", " ").split(" ")  # earlier versions wrote lines
         if len(words) < 4 or not is_number(words[0], 9):

@@ -1,8 +1,6 @@
 """The processes below a process, read from /proc: who they are, what they wait for, how much memory they have,
 whether they catch a signal; and what a process can ask the kernel for itself."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -3,8 +3,6 @@
 Neither marshal nor JSON knows a tuple with names. Each container becomes a list whose first item says what it was.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -7,8 +7,6 @@ Standard output and standard error that are the same file get one channel, so th
 has a terminal the command gets one (a pty of the same size), so that it still draws in colours; else it is a pipe.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import select

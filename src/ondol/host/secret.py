@@ -5,8 +5,6 @@ without CAP_SYS_PTRACE, and leaves no core dump. What nobody can defend: a file 
 another process of that user, a command that is (or can become) root. Those are refused, with what to do instead.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

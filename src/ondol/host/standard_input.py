@@ -4,8 +4,6 @@
 succeed. A file can be read again from where it was; a terminal, and what nobody has read from, need nothing.
 """
 
-from __future__ import annotations
-
 import array
 import fcntl
 import os

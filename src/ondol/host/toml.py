@@ -1,7 +1,5 @@
 """TOML on every Python: the standard library's from 3.11 on, its backport before that."""
 
-from __future__ import annotations
-
 import sys
 
 if sys.version_info >= (3, 11):

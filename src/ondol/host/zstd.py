@@ -4,8 +4,6 @@ In this order: the `zstandard` package; Python 3.14's own; the system's library,
 its package manager needs it; the copy of that library inside `ondol.pyz`. All read and write the same frames.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`--log-dir`: a file for every attempt, with all that is known of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

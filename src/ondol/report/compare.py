@@ -1,7 +1,5 @@
 """Two runs side by side: what is newly broken, still broken, mended, slower, colder. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a page of ours allows itself: exactly its own style and its own script, by their hashes, and nothing else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -1,7 +1,5 @@
 """A line that grows on a terminal, for work that takes long; silence everywhere else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -47,7 +45,7 @@ class Bar:
         except (OSError, ValueError):
             self._enabled = False  # nobody looks any more
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> "Bar":
         return self
 
     def __exit__(self, *_: object) -> None:

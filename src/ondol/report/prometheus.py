@@ -1,7 +1,5 @@
 """What a store's jobs had of it, in the text format that node_exporter's textfile collector reads. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A cause that Ondol knows (`ondol explain`) has a meaning and a cure. The others 
 whatever its numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A run as one JSON document, for programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

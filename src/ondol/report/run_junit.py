@@ -2,8 +2,6 @@
 attempts as `rerunFailure` or `flakyFailure` (as Maven's surefire spells them), device and worker as properties.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from xml.etree import ElementTree

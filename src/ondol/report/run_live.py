@@ -1,7 +1,5 @@
 """The live view: on a terminal, one line per device above the log; it never writes into a file or a pipe."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """A run as Markdown, short enough for a step summary; and on GitHub Actions one annotation for each bad item."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ondol import words

@@ -4,8 +4,6 @@ Everything that a test said is data here and never markup: it travels compressed
 script puts it on the screen as text. The page allows itself exactly its own script and its own style, by their hashes.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shlex

@@ -4,8 +4,6 @@ A process is a node, a thread is a lane; inside a worker's life lie its attempts
 join the attempts of one item.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Results of the run, replayed through pytest's hooks, so that every reporter sees them as if pytest had run them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the terminal says about a run after pytest's own summary: only what pytest has no words for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from operator import attrgetter

@@ -3,8 +3,6 @@
 Names in a store are chosen by others: every one of them is escaped, and the page allows itself nothing but its style.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from html import escape

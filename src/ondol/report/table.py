@@ -1,7 +1,5 @@
 """Columns of text for people: aligned, plain, the same with and without a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ondol import words

@@ -2,8 +2,6 @@
 for the page of a GitHub Actions step.
 """
 
-from __future__ import annotations
-
 from ondol import words
 from ondol.job_report import JobReport, ToolReport
 

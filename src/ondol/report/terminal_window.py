@@ -8,8 +8,6 @@ A scroll region would be simpler, and would throw away every line that leaves it
 their very top.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import unicodedata

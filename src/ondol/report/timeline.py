@@ -4,8 +4,6 @@ Seconds count from the run's first event. Times are those at which the controlle
 to fit: in a lane nothing overlaps, an attempt lies inside its worker's life, a phase inside its attempt.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Each reason has the seconds of the run that it explains. What kept one device of
 run about a quarter of a minute longer. Reasons may overlap: a test that hangs at the end is a deadline and a long tail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
