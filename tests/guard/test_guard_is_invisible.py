@@ -153,21 +153,6 @@ def test_signal_not_forwarded(ondol: list[str], number: signal.Signals) -> None:
     process.stdout.close()
 
 
-def test_platform_that_does_not_say_who_sent_a_signal(tmp_path: Path) -> None:
-    """macOS has no sigwaitinfo."""
-    start = (
-        "import signal, sys; del signal.sigwaitinfo; from ondol.cli.main import main;"
-        f"sys.exit(main(['guard', '--cache', {str(tmp_path / 'cache')!r}, '--', *sys.argv[1:]]))"
-    )
-    command = [sys.executable, "-c", start, "sh", "-c", "trap 'exit 77' TERM; echo ready; while :; do sleep 0.05; done"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.terminate()
-    assert process.wait(timeout=60) == 77
-    process.stdout.close()
-
-
 @pytest.mark.fault
 def test_killed_guard_takes_the_commands_output_with_it(ondol: list[str], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")

@@ -13,6 +13,7 @@ from ondol import exitcodes
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 #: si_code of a signal that the terminal sent to the whole foreground group: the command has it already.
 _SI_KERNEL = 0x80
+_TYPED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 
 
 class CommandEnded(NamedTuple):
@@ -139,36 +140,13 @@ def _wait(pid: int, watched: set[signal.Signals]) -> CommandEnded:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return _ended(status)
-        number, from_terminal = _next_signal(watched)
-        if number == signal.SIGCHLD or from_terminal:
+        received = signal.sigwaitinfo(watched)
+        if received.si_signo == signal.SIGCHLD or (received.si_signo in _TYPED and received.si_code == _SI_KERNEL):
             continue  # the terminal has told the command itself: forwarding would deliver it twice
         try:
-            os.kill(pid, number)
+            os.kill(pid, received.si_signo)
         except ProcessLookupError:
             pass  # it ended at this moment; the next round reaps it
-
-
-def _next_signal(watched: set[signal.Signals]) -> tuple[int, bool]:
-    """(number, whether the terminal sent it to the whole foreground group)"""
-    ours = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
-    if hasattr(signal, "sigwaitinfo"):
-        received = signal.sigwaitinfo(watched)
-        return received.si_signo, received.si_signo in ours and received.si_code == _SI_KERNEL
-    number = signal.sigwait(watched)  # macOS: it does not say who sent it; in the foreground it was the terminal
-    return number, number in ours and _in_foreground()
-
-
-def _in_foreground() -> bool:
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError:
-        return False  # there is no terminal
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 def _ended(status: int) -> CommandEnded:

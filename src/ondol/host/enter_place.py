@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 _NEW_MOUNTS, _NEW_USERS = 0x00020000, 0x10000000
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE, _SLAVE = 1, 2, 4, 32, 4096, 16384, 1 << 19
 #: Owned by whoever asks, never the real thing behind a link.
-_LOOK = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: What we call our mount, so that a job inside a job knows it.
 NAME = "ondol"
 #: More things than this in BASE are somebody's data, and each would have to be mounted.

@@ -257,25 +257,19 @@ def list_names(fd: int) -> list[str]:
 
 def open_below(parent: int, path: str) -> int:
     """Open a directory some levels below an open one; a symbolic link on the way is refused, wherever it leads."""
-    names = path.split("/") if path else []
-    if not {"", ".", ".."}.isdisjoint(names):
+    if path and not {"", ".", ".."}.isdisjoint(path.split("/")):
         raise NotRegular(errno.EINVAL, "not a plain relative path", path)
-    here = os.dup(parent)
-    for name in names:
-        try:
-            below = open_dir(name, here)
-        finally:
-            os.close(here)
-        here = below
-    return here
+    return open_way(path, parent, flags=DIRECTORY)
 
 
-def open_way(path: str, start: int | None = None, *, make: bool = False) -> int:
+def open_way(
+    path: str, start: int | None = None, *, make: bool = False, flags: int = NAMES | os.O_NOFOLLOW | os.O_DIRECTORY
+) -> int:
     """A descriptor that names a directory, reached from `start` or the root without passing a link.
 
     Raises `OSError` (ELOOP, ENOTDIR) where somebody planted one. It need not be readable. `make`: with what is missing.
     """
-    here = os.dup(start) if start is not None else os.open("/", NAMES | os.O_DIRECTORY)
+    here = os.dup(start) if start is not None else os.open("/", flags)
     for part in filter(None, path.split("/")):
         try:
             if make:
@@ -283,7 +277,7 @@ def open_way(path: str, start: int | None = None, *, make: bool = False) -> int:
                     os.mkdir(part, 0o700, dir_fd=here)
                 except FileExistsError:
                     pass
-            below = os.open(part, NAMES | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=here)
+            below = os.open(part, flags, dir_fd=here)
         finally:
             os.close(here)
         here = below

@@ -4,7 +4,6 @@ whether they catch a signal; and what a process can ask the kernel for itself.""
 import ctypes
 import os
 import signal
-import sys
 from collections.abc import Collection
 
 from ondol.host import process
@@ -68,11 +67,8 @@ def describe(pid: int) -> str:
 
 
 def prctl(option: int, value: int) -> bool:
-    """True when the kernel agreed; other systems do not have it."""
-    try:
-        return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
-    except (OSError, AttributeError):
-        return False
+    """True when the kernel agreed."""
+    return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
 
 
 def become_subreaper() -> bool:
@@ -84,7 +80,7 @@ def give_way() -> None:
     """From now on this process gets what no other one wants, of processor and disk."""
     os.nice(19)
     number = _IOPRIO_SET.get(os.uname().machine)
-    if number is not None and sys.platform == "linux":
+    if number is not None:
         ctypes.CDLL(None).syscall(number, *_IDLE)
 
 
