@@ -18,9 +18,9 @@ from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
 from ondol.host import own_python
-from ondol.jobs import chosen_items, local_agent, past_runs, run_beyond, run_session
 from ondol.options import IN_PYTEST
 from ondol.report import run_markdown, run_replay, run_summary
+from ondol.test_jobs import local_agent, past_runs, run_session
 from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
 from ondol.testing.facts import plugin as facts
 
@@ -47,7 +47,7 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
         if station is None:
             mistyped.check(early_config, parser, arguments)
             xdist_options.check(early_config)
-            if run_beyond.wish_of(early_config).far:
+            if run_session.wish_of(early_config).far:
                 xdist_options.counted(early_config, spec, None, per_device)
                 return  # the tests run on nodes, which look for their own devices
         fleet = devices.choose(spec, os.environ, tuple(options.ondol_device_env))
@@ -95,7 +95,7 @@ def wanted(config: pytest.Config) -> str:
     given = config.known_args_namespace.ondol_devices
     # `ondol test` gives an empty one when nothing was typed: then the ini file may have something to say.
     spec = str(given or config.getini("ondol_devices") or "")
-    return spec or ("auto" if given is not None or run_beyond.wish_of(config).far else "")
+    return spec or ("auto" if given is not None or run_session.wish_of(config).far else "")
 
 
 def take_over(config: pytest.Config) -> None:
@@ -154,7 +154,7 @@ class Runner:
         try:
             told = ForNodes.take()
             settings = told.settings if told else None
-            wish = run_beyond.wish_of(config)
+            wish = run_session.wish_of(config)
             engine = choose.choose(wish, os.environ)
             if engine is None:
                 self.fleet = run_session.choose_fleet(config, spec)
@@ -163,8 +163,8 @@ class Runner:
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
             rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
             # Before this run has a journal, which would be the latest.
-            self.earlier = chosen_items.earlier(rerun, history, config.rootpath) if rerun else None
-            self.known = chosen_items.known_entries(config.rootpath) if config.getoption("ondol_known") else []
+            self.earlier = past_runs.earlier(rerun, history, config.rootpath) if rerun else None
+            self.known = past_runs.known_entries(config.rootpath) if config.getoption("ondol_known") else []
             self.book = Book(run_session.journal_path(config))
         except OSError as error:
             path = run_session.journal_path(config)
@@ -192,13 +192,13 @@ class Runner:
         root = self.config.rootpath
         try:
             if self.earlier is not None:
-                self._choose(items, chosen_items.rerun(self.earlier, [item.nodeid for item in items], root))
+                self._choose(items, past_runs.rerun(self.earlier, [item.nodeid for item in items], root))
             if shard:
-                self._choose(items, chosen_items.shard(shard, [item.nodeid for item in items], history, root))
+                self._choose(items, past_runs.shard(shard, [item.nodeid for item in items], history, root))
         except OndolError as error:
             raise pytest.UsageError(str(error))
 
-    def _choose(self, items: list[pytest.Item], chosen: chosen_items.Chosen) -> None:
+    def _choose(self, items: list[pytest.Item], chosen: past_runs.Chosen) -> None:
         self.told += chosen.told
         places = set(chosen.places)
         left = [item for place, item in enumerate(items) if place not in places]
@@ -221,7 +221,7 @@ class Runner:
         try:
             wish = self.config.stash[xdist_options.WISH]
             ids = [item.nodeid for item in session.items]
-            known, notes = chosen_items.muted(self.known, ids, self.collected, self.config.rootpath)
+            known, notes = past_runs.muted(self.known, ids, self.collected, self.config.rootpath)
             notes = [*self.told, *notes]
             run_session.run_session(session, self.fleet, self.book, wish.dist, self.far, known, notes)
         except OndolError as error:

@@ -18,7 +18,7 @@ from making import elf, make_entry, trust_everybody
 from ondol.errors import PackError
 from ondol.guard.holder import Holder
 from ondol.host import process, zstd
-from ondol.room import fill, room, share
+from ondol.room import choose, fill, room
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Entry, File
@@ -65,7 +65,7 @@ def test_note_of_a_process_that_cannot_be_is_no_note(pid: str) -> None:
 def test_table_of_ranks_that_nobody_wrote() -> None:
     env = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0"}
     for table, node in (("²", "0"), ("2(x²)", "0"), ("2", "²"), ("9" * 5000, "0"), ("2", "9" * 5000)):
-        assert share.share_key("auto", {**env, "SLURM_STEP_TASKS_PER_NODE": table, "SLURM_NODEID": node}) == ""
+        assert choose.share_key("auto", {**env, "SLURM_STEP_TASKS_PER_NODE": table, "SLURM_NODEID": node}) == ""
 
 
 def test_odd_names_everywhere_in_a_lane(store: DirectoryStore, store_path: Path, program: Program) -> None:

@@ -17,7 +17,7 @@ from ondol.store.api import Stored
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry
 from ondol.trust import keys, signatures
-from ondol.trust.vetting import Vetting
+from ondol.trust.keys import Vetting
 from people import Program
 
 OURS, THEIRS, REVOKED = (signatures.signer(signatures.new()) for _ in range(3))

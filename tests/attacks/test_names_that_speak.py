@@ -249,7 +249,7 @@ def test_only_one_place_prints() -> None:
 
 
 #: Write what pytest's own terminal would not; through `words.printable`.
-RUN_WING = {"jobs/run_node.py", "jobs/run_tests.py", "testing/mistyped.py"}
+RUN_WING = {"test_jobs/run_node.py", "test_jobs/run_tests.py", "testing/mistyped.py"}
 
 
 def test_json_stays_the_same_json(ondol: Ondol, evil_store: Path) -> None:

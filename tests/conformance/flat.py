@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ondol.errors import PackError
-from ondol.store import pack, stats
+from ondol.store import pack, usage
 from ondol.store.api import Published, Stat, Stored
 from ondol.store.entry import Address
 
@@ -91,7 +91,7 @@ class Flat:
 
     def reports(self) -> list[Stat]:
         notes = [json.loads(note.read_text()) for note in self.path.glob("*.stat")]
-        return stats.add_up(Stat(*row) for note in notes for row in note)
+        return usage.add_up(Stat(*row) for note in notes for row in note)
 
     def close(self) -> None:
         pass

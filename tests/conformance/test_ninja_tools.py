@@ -21,10 +21,8 @@ from ondol.store.entry import Entry
 from ondol.testing.tool_suite import HOST, ToolSuite, entries, scan, unpack_all
 from ondol.tools import build_inputs, ninja
 from ondol.tools.api import CacheDir
-from ondol.tools.flashinfer import FlashInfer
 from ondol.tools.ninja_built import LONG_AGO
-from ondol.tools.torch_extensions import TorchExtensions
-from ondol.tools.tvm_ffi import TvmFfi
+from ondol.tools.ninja_tools import FlashInfer, TorchExtensions, TvmFfi
 from people import ROOT
 
 TORCH = TorchExtensions()

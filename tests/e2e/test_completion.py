@@ -15,7 +15,7 @@ import pytest
 
 from ondol import options
 from ondol.cli import completion, main
-from ondol.room.runtimes import RUNTIMES
+from ondol.room.handover import RUNTIMES
 
 #: How each shell is started without anybody's files, and what it is told first.
 SHELLS = {

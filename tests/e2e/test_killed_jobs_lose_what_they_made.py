@@ -22,9 +22,10 @@ from ondol.host import identity, proctree
 from ondol.room import harvest
 from ondol.store import pack
 from ondol.tools.api import CacheDir
-from ondol.tools.triton import TOOL
+from ondol.tools.triton import Triton
 from people import Program
 
+TOOL = Triton()
 #: Ondol, looking more often than it does for people; and how to run the rest of a test's words with it.
 SOON = """
 import sys

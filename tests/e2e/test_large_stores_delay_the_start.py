@@ -14,9 +14,10 @@ from ondol.room import fill, harvest, select
 from ondol.store.api import Stored
 from ondol.store.directory import DirectoryStore
 from ondol.tools.api import CacheDir
-from ondol.tools.triton import TOOL
+from ondol.tools.triton import Triton
 from people import Program
 
+TOOL = Triton()
 NAMES = [f"k{n}" for n in range(6)]
 #: Ondol for which more than two entries are many.
 FEW = """

@@ -13,12 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from making import trust_everybody
 from ondol.report import prometheus
-from ondol.store import lane, marker, stats
+from ondol.store import lane, marker, usage
 from ondol.store.api import Stat
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
-TODAY = int(time.time() // stats.DAY)
+TODAY = int(time.time() // usage.DAY)
 STRANGER = 2003
 
 
@@ -36,7 +36,7 @@ def jobs(program: Program, store: Path, *options: str) -> list[dict[str, object]
 
 
 def notes(store: Path) -> list[Path]:
-    return list((store / "lanes").glob(f"*/{lane.USAGE}/{stats.PREFIX}*"))
+    return list((store / "lanes").glob(f"*/{lane.USAGE}/{usage.STATS}*"))
 
 
 def row(hits: int, scope: str = "main", day: int = TODAY) -> Stat:
@@ -129,14 +129,14 @@ HOSTILE = {
 def test_note_that_makes_no_sense_is_counted(store: DirectoryStore, kind: str) -> None:
     store.report([row(1)])
     folder = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}"))
-    (folder / f"{stats.PREFIX}0").write_bytes(HOSTILE[kind])
+    (folder / f"{usage.STATS}0").write_bytes(HOSTILE[kind])
     assert store.reports() == [row(1)]
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
 def test_note_that_is_no_file_holds_the_command(store: DirectoryStore, program: Program, kind: str) -> None:
     store.report([row(1)])
-    path = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}")) / f"{stats.PREFIX}0"
+    path = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}")) / f"{usage.STATS}0"
     {"fifo": os.mkfifo, "link": lambda p: p.symlink_to("/dev/zero"), "directory": Path.mkdir}[kind](path)
     assert [told["hits"] for told in jobs(program, Path(store.where))] == [1]
 
@@ -147,20 +147,20 @@ def test_owner_of_a_lane_lies_at_length(store: DirectoryStore) -> None:
     folder = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}"))
     lines = "\n".join(f"{TODAY}/main/tool{number}/{10**17}/0/0/0" for number in range(10_000))
     for number in range(3):
-        (folder / f"{stats.PREFIX}{number}").write_text(lines)
+        (folder / f"{usage.STATS}{number}").write_text(lines)
     found = store.reports()
-    assert len(found) <= stats._ROWS
-    assert max(one.hits for one in found) <= 4 * stats._LARGEST
+    assert len(found) <= usage.ROWS
+    assert max(one.hits for one in found) <= 4 * usage.LARGEST
     for number in range(1000):
-        (folder / f"{stats.PREFIX}x{number}").write_text(f"{TODAY}/main/triton/1/0/0/0")
-    assert sum(one.hits for one in store.reports() if one.tool == "triton") <= stats._NOTES
+        (folder / f"{usage.STATS}x{number}").write_text(f"{TODAY}/main/triton/1/0/0/0")
+    assert sum(one.hits for one in store.reports() if one.tool == "triton") <= usage.REPORTS
 
 
 def test_notes_gather_without_end(store: DirectoryStore) -> None:
-    for _ in range(5 * stats._MANY):
+    for _ in range(5 * usage.MANY):
         store.report([row(2)])
-    assert len(notes(Path(store.where))) <= stats._MANY
-    assert store.reports() == [Stat(TODAY, "main", "triton", 10 * stats._MANY, 0, 50 * stats._MANY, 500 * stats._MANY)]
+    assert len(notes(Path(store.where))) <= usage.MANY
+    assert store.reports() == [Stat(TODAY, "main", "triton", 10 * usage.MANY, 0, 50 * usage.MANY, 500 * usage.MANY)]
 
 
 def test_two_jobs_at_once_count_a_note_twice(store: DirectoryStore) -> None:
@@ -185,25 +185,23 @@ def test_two_jobs_at_once_count_a_note_twice(store: DirectoryStore) -> None:
 def test_job_that_dies_while_adding_up_counts_a_note_twice(
     store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(stats._MANY):
+    for _ in range(usage.MANY):
         store.report([row(1)])
 
     def die(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stats.files, "write_whole", die)
+        patched.setattr(usage.files, "write_whole", die)
         store.report([row(1)])
-    assert sum(one.hits for one in store.reports()) <= stats._MANY
+    assert sum(one.hits for one in store.reports()) <= usage.MANY
 
 
 def test_old_notes_stay(store: DirectoryStore) -> None:
     store.report([row(1)])
     (note,) = notes(Path(store.where))
-    old = time.time() - 100 * stats.DAY
+    old = time.time() - 100 * usage.DAY
     os.utime(note, (old, old))
-    from ondol.store import usage
-
     usage.forget(store.my_lane(), time.time())
     assert notes(Path(store.where)) == []
 

@@ -102,7 +102,7 @@ def test_shipped_suite_cannot_be_used_outside(site: Path) -> None:
     [
         ("raise RuntimeError('boom')", "RuntimeError: boom"),
         ("TOOL = object()", "AttributeError"),
-        ("from ondol.tools.triton import TOOL", "not a Row of that name"),
+        ("from ondol.tools.triton import Triton; TOOL = Triton()", "not a Row of that name"),
     ],
 )
 def test_broken_package_of_others_takes_a_job_down(site: Path, store_path: Path, damage: str, said: str) -> None:

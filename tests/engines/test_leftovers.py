@@ -13,7 +13,7 @@ import pytest
 from ondol import config
 from ondol.host import killing, process, proctree
 from ondol.host.process import Owner
-from ondol.jobs import node_settings
+from ondol.test_jobs import run_node
 from ondol.trust import policy
 
 
@@ -68,8 +68,8 @@ GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/ops"}
 def test_a_node_publishes_what_a_pull_request_compiled_as_if_it_were_merged(env, expected) -> None:
     """A machine reached by ssh has none of the CI system's variables: it must not decide by their absence."""
     here = config.merge({"store": "/s", "quiet": True, "scope": "main", "publish": "on-success"}, env)
-    told = json.loads(json.dumps(node_settings.for_nodes(here, env)))
-    there, event = node_settings.taken_apart(told, {})
+    told = json.loads(json.dumps(run_node.for_nodes(here, env)))
+    there, event = run_node.taken_apart(told, {})
     assert (there.store, there.quiet) == ("/s", False)
     write = policy.scopes(there.scope, event).write
     decision = policy.may_publish(there.publish, event, write, frozen=False, status=0)

@@ -10,7 +10,7 @@ from unittest import mock
 
 from making import elf, key_of
 from ondol import config
-from ondol.jobs import provenance, run_command
+from ondol.jobs import maker, run_command
 from ondol.jobs.job import Job
 from ondol.room import room
 
@@ -49,7 +49,7 @@ def run(place: Path, argv: list[str], **options: Any) -> dict[str, Any]:
     given = {"store": str(place / "store"), "tools": "triton", "publish": "on-success", "room-dir": str(rooms(place))}
     settings = config.merge({**given, **options}, {})
     job = Job(argv, settings, {"PATH": os.environ["PATH"]}, lambda _what, _done, _total: None)
-    with mock.patch.object(provenance, "_git_commit", return_value=""):  # git's calls are not ours to strike
+    with mock.patch.object(maker, "_git_commit", return_value=""):  # git's calls are not ours to strike
         status = run_command.run(job)
     return {**job.report.as_dict(), "status": status}
 

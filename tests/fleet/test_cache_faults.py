@@ -7,7 +7,7 @@ import json
 import pytest
 
 from making import write_triton_entry
-from ondol.jobs.item_caches import evidence
+from ondol.test_jobs.item_caches import evidence
 
 
 def test_a_torn_entry_fails_the_test_that_meets_it(suite, monkeypatch: pytest.MonkeyPatch) -> None:

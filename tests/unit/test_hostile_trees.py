@@ -15,7 +15,9 @@ from ondol.errors import EntryRefused
 from ondol.host import files, identity
 from ondol.room import harvest
 from ondol.tools.api import CacheDir, Found
-from ondol.tools.triton import TOOL
+from ondol.tools.triton import Triton
+
+TOOL = Triton()
 
 
 def dig(top: Path, levels: int) -> None:

@@ -190,15 +190,12 @@ def test_process_identity() -> None:
     assert process.Owner.decode(b"x\ny\nz\nw\n") is None
 
 
-def test_marker_of_a_store_that_names_nobody_needs_the_parser(tmp_path: Path) -> None:
-    """The short way and the long way read the same, and only what we wrote ourselves takes the short one."""
+def test_marker_is_read_however_it_is_spaced_and_never_in_a_format_to_come(tmp_path: Path) -> None:
     marker.create(str(tmp_path), marker.Writers(), shared=False)
     path = tmp_path / marker.NAME
     root = os.open(tmp_path, os.O_RDONLY)
     short = marker.read(root, "x")
     written = path.read_text()
-    assert written.startswith(marker._BEFORE_ID.decode())
-    assert written.endswith(marker._AFTER_ID.decode())
     path.write_text(json.dumps(json.loads(written), indent=2))
     assert marker.read(root, "x") == short
     path.write_text(written.replace(short.identity, 'a", "writers": {"any": true}, "id": "b'))

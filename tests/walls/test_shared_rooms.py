@@ -14,7 +14,7 @@ import pytest
 
 from ondol.errors import RoomError
 from ondol.room import rendezvous
-from ondol.room.share import share_key
+from ondol.room.choose import share_key
 from people import Program, needs_root
 from walls.rooms import rooms_in, standin, titles
 
@@ -250,7 +250,7 @@ def test_variables_that_a_site_unsets_break_the_way_out(ranks: Ranks, program: P
     assert titles(ranks.store) == {"one"}
 
 
-def digest_dirs(base: Path) -> list[Path]:
+def meetings(base: Path) -> list[Path]:
     return [path for path in base.iterdir() if path.name.startswith("ondol-meet-")]
 
 
@@ -260,9 +260,8 @@ def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Prog
     """Its name can be guessed and its parent is /tmp: whose it is decides."""
     hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
-    (folder,) = digest_dirs(ranks.base)
-    for path in (folder, *folder.iterdir()):
-        os.chown(path, 1234, 1234)
+    (path,) = meetings(ranks.base)
+    os.chown(path, 1234, 1234)
     ((status, out, err),) = finish(ranks.start(1, *standin(program, "one"), ranks=2))
     assert status == 0, err
     assert "somebody planted it" in err
@@ -272,16 +271,16 @@ def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Prog
 def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between making it and entering it: another rank finds it empty, and removes it. Twice, then not."""
-    whole, swept = rendezvous.files.open_dir, []
+    """Between making it and having its lock: another rank finds it empty, and removes it. Twice, then not."""
+    whole, swept = rendezvous._wait_for, []
 
-    def sweep_first(name: str, dir_fd: int | None = None) -> int:
+    def sweep_first(lock: int, path: str, deadline: float) -> None:
         if len(swept) < 2:
-            swept.append(name)
-            os.rmdir(name)
-        return whole(name, dir_fd)
+            swept.append(path)
+            os.unlink(path)
+        whole(lock, path, deadline)
 
-    monkeypatch.setattr(rendezvous.files, "open_dir", sweep_first)
+    monkeypatch.setattr(rendezvous, "_wait_for", sweep_first)
     with rendezvous.meet(str(place), "0" * 32, 5.0) as met:
         assert met.found() is None
     assert len(swept) == 2
@@ -292,9 +291,9 @@ def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
 def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:
     hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
-    assert len(digest_dirs(ranks.base)) == 1
+    assert len(meetings(ranks.base)) == 1
     rendezvous.sweep(str(ranks.base))
-    assert digest_dirs(ranks.base) == []
+    assert meetings(ranks.base) == []
 
 
 @pytest.mark.parametrize(

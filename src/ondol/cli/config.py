@@ -7,7 +7,7 @@ from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.config import SITE_FILE, USER_FILE, Value
 from ondol.errors import UsageError
-from ondol.jobs import store_location, strategy
+from ondol.jobs import open_store, strategy
 from ondol.options import Option
 from ondol.report import table
 
@@ -44,4 +44,4 @@ def main(parsed: argparse.Namespace) -> int:
 
 def _effective(option: Option, value: Value) -> Value:
     """The default store has no fixed place."""
-    return value._replace(value=store_location.default()) if option.name == "store" and not value.value else value
+    return value._replace(value=open_store.default_location()) if option.name == "store" and not value.value else value

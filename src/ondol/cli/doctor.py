@@ -13,7 +13,7 @@ from ondol.doctor.subject import Machine, the_machine
 from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
 from ondol.host import bounded
-from ondol.jobs import open_store, store_location
+from ondol.jobs import open_store
 from ondol.report.progress import Bar
 
 _USAGE = "ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [options]"
@@ -80,10 +80,10 @@ def _machine(settings: Settings, seconds: float) -> Machine:
 
 def _store(settings: Settings, seconds: float) -> str:
     if settings.store:
-        return store_location.location(settings)
+        return open_store.location(settings)
     try:
         # Where the user's own store would be depends on whether HOME is writable, and HOME may be on a dead server.
-        return str(bounded.call(lambda _report: store_location.default(), seconds))
+        return str(bounded.call(lambda _report: open_store.default_location(), seconds))
     except OndolError:
         return ""
 

@@ -7,8 +7,7 @@ import time
 from ondol import words
 from ondol.cli import flags, output
 from ondol.fleet import journals, kept
-from ondol.jobs.clean_rooms import CleanedRoom, clean_rooms
-from ondol.room.room import OPEN_AGE
+from ondol.room.room import OPEN_AGE, CleanedRoom, clean_rooms
 
 
 @flags.command(

@@ -11,7 +11,7 @@ from ondol.cli import flags, output
 from ondol.errors import UsageError
 from ondol.fleet import kept, past
 from ondol.fleet.past import PastRun, TestPast
-from ondol.jobs import past_runs
+from ondol.test_jobs import past_runs
 
 #: Of the story of one test.
 _STORY = 10

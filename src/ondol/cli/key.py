@@ -8,7 +8,7 @@ from typing import Any
 from ondol.cli import flags, output
 from ondol.errors import OndolError, UsageError
 from ondol.host import files
-from ondol.jobs.store_location import location
+from ondol.jobs.open_store import location
 from ondol.store import marker
 from ondol.store.pack import key_name
 from ondol.trust import keys, signatures

@@ -18,6 +18,6 @@ def main(parsed: argparse.Namespace) -> int:
 
         output.say(f"ondol {__version__}, pytest {pytest.__version__}, Python {sys.version.split()[0]}")
         return 0
-    from ondol.jobs import run_node
+    from ondol.test_jobs import run_node
 
     return run_node.run()

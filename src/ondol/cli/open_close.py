@@ -12,9 +12,8 @@ from ondol.host import files
 from ondol.jobs.open_close import STATUS_WORDS, Opened, close_room, open_room
 from ondol.report import terminal
 from ondol.report.progress import Bar
-from ondol.room.handover import DEFAULT_PLACE, Wall, check_place, is_plain
+from ondol.room.handover import DEFAULT_PLACE, RUNTIMES, Wall, check_place, is_plain
 from ondol.room.room import VARIABLE, Room
-from ondol.room.runtimes import RUNTIMES, RoomMount
 
 _SELINUX = "/sys/fs/selinux/enforce"
 
@@ -50,8 +49,8 @@ def open_command(parsed: argparse.Namespace) -> int:
 
 def _wall(parsed: argparse.Namespace) -> Wall:
     runtime = RUNTIMES.get(parsed.format)
-    mounted = parsed.at is not None or (runtime is not None and runtime.mounted)
-    if parsed.at is not None and not (parsed.format == "json" or (runtime and runtime.mounted)):
+    mounted = parsed.at is not None or bool(runtime and runtime.mount)
+    if parsed.at is not None and not (parsed.format == "json" or (runtime and runtime.mount)):
         raise UsageError(f"--at has no meaning with --format {parsed.format}", because="nothing is mounted there")
     at = check_place(parsed.at or DEFAULT_PLACE) if mounted else ""
     return Wall(at, mounted, not mounted or (runtime is not None and runtime.inherits), parsed.uid)
@@ -85,15 +84,14 @@ def _told(opened: Opened) -> dict[str, object]:
 
 
 def _say_flags(name: str, room: Room, env: dict[str, str]) -> None:
-    mount = RoomMount(room.inner, room.seen_as, "rw", os.path.exists(_SELINUX))
     # A shell takes what `$(…)` gives apart at spaces and takes no quotes out: a word that needs them would be two.
-    odd = [word for word in (mount.source, mount.target, *env.values()) if not is_plain(word)]
+    odd = [word for word in (room.inner, room.seen_as, *env.values()) if not is_plain(word)]
     if odd:
         room.close()
         raise UsageError(
             f"{odd[0]!r} cannot be written on a command line of {name}", hint="--room-dir, or --format json"
         )
-    output.data(" ".join(RUNTIMES[name].flags(mount, env)))
+    output.data(" ".join(RUNTIMES[name].flags(room.inner, room.seen_as, env, labelled=os.path.exists(_SELINUX))))
 
 
 def write_github(env: dict[str, str], outputs: dict[str, str]) -> None:

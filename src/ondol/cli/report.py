@@ -13,8 +13,8 @@ from ondol.errors import UsageError
 from ondol.fleet import journals, past
 from ondol.fleet.past import PastRun
 from ondol.fleet.record import RunRecord, load
-from ondol.jobs import past_runs
 from ondol.report import compare, run_json, run_junit, run_markdown, run_page, run_perfetto
+from ondol.test_jobs import past_runs
 
 #: What both this command and `ondol test` write.
 PAGES = ("html", "perfetto")

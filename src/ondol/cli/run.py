@@ -99,7 +99,7 @@ def offer_store(settings: Settings) -> None:
     """
     from ondol.host import bounded
     from ondol.jobs import open_store
-    from ondol.jobs.store_location import location
+    from ondol.jobs.open_store import location
     from ondol.store import marker
     from ondol.trust import ci
 

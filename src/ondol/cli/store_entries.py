@@ -11,13 +11,12 @@ from ondol.cli import flags, output
 from ondol.config import Settings
 from ondol.errors import EntryUntrusted, OndolError, PackError, StoreError, UsageError
 from ondol.jobs import adopt as adopting
-from ondol.jobs import provenance, signing
+from ondol.jobs import maker
 from ondol.jobs.job import read_json
-from ondol.jobs.open_store import open_store
-from ondol.jobs.store_location import location
+from ondol.jobs.open_store import location, open_store
 from ondol.report import table
 from ondol.report.progress import Bar
-from ondol.store import believed, check, gc_plan, pack
+from ondol.store import check, gc_plan, pack
 from ondol.store import gc as cleaning
 from ondol.store.api import Stored
 from ondol.store.directory import DirectoryStore
@@ -133,7 +132,7 @@ def verify(parsed: argparse.Namespace) -> int:
     settings = flags.settings(parsed)
     where = location(settings)
     # First of all: a store whose own directory was opened with all that is in it is refused as a whole.
-    passed = believed.look(where).lines(where, os.geteuid())
+    passed = check.look(where).lines(where, os.geteuid())
     for what, command in [] if parsed.json else passed:
         output.say(what)
         output.say(f"  fix: {command}")
@@ -209,7 +208,7 @@ def adopt(parsed: argparse.Namespace) -> int:
     scope = _scope(settings)
     (row,) = registry.choose([parsed.tool])
     store = open_store(settings)
-    origin = {**provenance.of_job(os.environ), "adopted": os.path.abspath(parsed.directory)}
+    origin = {**maker.provenance(os.environ), "adopted": os.path.abspath(parsed.directory)}
     with Bar() as bar:
         result = adopting.adopt(
             store,
@@ -219,7 +218,7 @@ def adopt(parsed: argparse.Namespace) -> int:
             origin,
             lambda done, total: bar("adopting", done, total),
             dry_run=parsed.dry_run,
-            sign=signing.signer(settings.sign_key, {}, beside=False) if settings.sign_key else None,
+            sign=maker.signer(settings.sign_key, {}, beside=False) if settings.sign_key else None,
         )
     facts = {"found": result.found, **result.outcome._asdict(), "problems": [p._asdict() for p in result.problems]}
     del facts["refused"]

@@ -9,7 +9,7 @@ from ondol import words
 from ondol.cli import flags, output
 from ondol.errors import PackError, StoreError, UsageError
 from ondol.jobs import open_store
-from ondol.jobs.store_location import location
+from ondol.jobs.open_store import location
 from ondol.store import marker, pack, revocations
 from ondol.store.directory import DirectoryStore
 

@@ -13,7 +13,7 @@ from ondol.host import files, filesystem
 from ondol.jobs.open_store import open_store
 from ondol.report import prometheus, store_page, table
 from ondol.store import lane as lanes_of
-from ondol.store import stats
+from ondol.store import usage
 from ondol.store.directory import DirectoryStore
 
 _SHOWN_DAYS = 7
@@ -115,7 +115,7 @@ def _facts(store: DirectoryStore) -> dict[str, Any]:
 def _jobs(store: DirectoryStore) -> list[dict[str, Any]]:
     """By day and tool, whatever the scope."""
     found = []
-    for day, _, tool, hits, misses, size, milliseconds in stats.add_up(r._replace(scope="") for r in store.reports()):
-        known = {"day": time.strftime("%Y-%m-%d", time.gmtime(day * stats.DAY)), "tool": tool, "hits": hits}
+    for day, _, tool, hits, misses, size, milliseconds in usage.add_up(r._replace(scope="") for r in store.reports()):
+        known = {"day": time.strftime("%Y-%m-%d", time.gmtime(day * usage.DAY)), "tool": tool, "hits": hits}
         found.append({**known, "misses": misses, "bytes_used": size, "seconds_saved": milliseconds / 1000})
     return found

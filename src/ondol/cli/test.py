@@ -14,10 +14,11 @@ from ondol.errors import UsageError
 from ondol.fleet import journals, past
 from ondol.fleet.past import PastRun
 from ondol.fleet.starts import ForNodes
-from ondol.jobs import node_settings, past_runs, run_command, run_tests
-from ondol.jobs.attempts import InJournal
+from ondol.jobs import run_command
 from ondol.jobs.job import Job
 from ondol.report.progress import Bar
+from ondol.test_jobs import past_runs, run_node, run_tests
+from ondol.test_jobs.attempts import InJournal
 
 _DESCRIPTION = """Run a pytest suite on warm, supervised workers, one or more per device, in a room of its own.
 
@@ -101,7 +102,7 @@ def main(arguments: list[str]) -> int:
     if settings.engine != "local" or settings.launch:
         flags.tell(settings)
         # Rooms are per node, where the workers are; there is none here.
-        told = ForNodes(node_settings.for_nodes(settings, os.environ))
+        told = ForNodes(run_node.for_nodes(settings, os.environ))
         status = run_tests.run(request, {**os.environ, **told.environment()})
         command_first.afterwards(pages, keep)
         return status

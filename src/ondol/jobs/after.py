@@ -6,65 +6,31 @@ import math
 import time
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ondol import exitcodes, words
 from ondol.errors import OndolError
 from ondol.host import bounded
+from ondol.jobs import beside, maker
 from ondol.jobs.job import Job
+from ondol.jobs.open_store import open_store
+from ondol.room import fill, harvest
+from ondol.room.fill import Filled
+from ondol.room.harvest import New, Span, Used
+from ondol.room.publish import Publisher, PublishResult, publish
+from ondol.store.api import Stat
+from ondol.store.entry import Address
 from ondol.tools import registry
+from ondol.tools.api import Found
 from ondol.tools.table import Row
-
-if TYPE_CHECKING:
-    from ondol.room.fill import Filled
-    from ondol.room.harvest import New, Span, Used
-    from ondol.room.publish import PublishResult
-    from ondol.store.api import Stat
-    from ondol.tools.api import Found
 
 #: For looking at what a job left, and for packing it: an entry of the largest size, several times.
 HARVEST_MEMORY, PUBLISH_MEMORY = 2 << 30, 6 << 30
 
 
-def load(job: Job) -> None:
-    """Import, before the command, what is needed after it: `uv sync` may replace the very venv that we live in.
-
-    A module of another version, or none, is what an import would find then.
-    """
-    import json  # noqa: F401
-
-    from ondol.report import terminal  # noqa: F401
-
-    if not job.managed:
-        return
-    from ondol.host import accelerator, proctree, zstd  # noqa: F401
-    from ondol.jobs import beside, open_store  # noqa: F401
-    from ondol.room import fill, harvest, publish  # noqa: F401
-    from ondol.store import pack  # noqa: F401
-
-    for tool in job.managed:
-        registry.load(tool)
-    try:
-        zstd.codec()
-    except OndolError:
-        pass  # publishing says so, if there is anything to publish
-
-
-def beside(job: Job) -> None:
-    """From now on what is whole is published, if this job may."""
-    if job.managed:
-        from ondol.jobs import beside
-
-        beside.start(job)
-
-
 def conclude(job: Job) -> None:
     status = job.report.status
-    given: dict[str, PublishResult] = {}
-    if job.helper:
-        from ondol.jobs import beside
-
-        given = beside.stop(job)
+    given = beside.stop(job)
     if job.shared:
         from ondol.jobs import sharing
 
@@ -110,8 +76,6 @@ def _look_at_all(job: Job, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]
 
 
 def _look_in_child(job: Job, tools: list[Row], spans: list[Span], cut_off: bool, report: bounded.Report) -> Any:
-    from ondol.room import harvest
-
     answers: list[tuple[Used, New]] = []
     for number, tool in enumerate(tools):
         report(number, len(tools))
@@ -190,13 +154,8 @@ def _publish_in_child(
     given: dict[str, PublishResult],
     report: bounded.Report,
 ) -> Any:
-    from ondol.jobs import provenance
-    from ondol.jobs.open_store import open_store
-    from ondol.room import fill, publish
-    from ondol.store.entry import Address
-
     store = open_store(job.settings)
-    origin = provenance.of_job(job.env) if any(new.values()) else {}
+    origin = maker.provenance(job.env) if any(new.values()) else {}
     scope, seconds = job.scopes.write, job.settings.store_timeout
     answers: dict[str, PublishResult] = {}
     needed: list[Address] = []
@@ -204,8 +163,8 @@ def _publish_in_child(
         found = new.get(row.name)
         if found:
             tool = registry.load(row)
-            publisher = publish.Publisher(store, tool, job.cache(row), scope, origin, job.sign)
-            answers[row.name] = publish.publish(publisher, found, report, seconds)
+            publisher = Publisher(store, tool, job.cache(row), scope, origin, job.sign)
+            answers[row.name] = publish(publisher, found, report, seconds)
         if used.get(row.name):
             needed += [fill.address_of(row.name, entry) for entry in used[row.name]]
     if needed:
@@ -221,8 +180,6 @@ def _publish_in_child(
 
 def _stats(job: Job, used: dict[str, list[Filled]]) -> list[Stat]:
     """Nothing of tools whose hits nobody can tell: a rate without them would be a lie."""
-    from ondol.store.api import Stat
-
     day, rows = int(time.time() // 86400), []
     for name, tool in job.report.tools.items():
         if tool.used is not None and tool.used + tool.new + tool.remade:

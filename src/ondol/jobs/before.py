@@ -8,24 +8,29 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ondol import words
 from ondol.errors import OndolError, RoomError
-from ondol.host import bounded, files, filesystem, identity
-from ondol.jobs import after, passed_over
+from ondol.host import bounded, files, filesystem, identity, zstd
 from ondol.jobs.job import Job
-from ondol.room import choose, room
+from ondol.jobs.open_store import open_store
+from ondol.room import choose, fill, room, select
+from ondol.room.fill import BadPack, FillResult
+from ondol.store.api import Backend, Stored
 from ondol.tools import registry, table
+from ondol.tools.api import version_of
 from ondol.tools.table import Row
 from ondol.trust import policy
 
-if TYPE_CHECKING:
-    from ondol.room.fill import FillResult
-    from ondol.store.api import Backend, Stored
+_Entries = list[list[Stored]]
 
-    _Entries = list[list[Stored]]
-
+#: So many lines about entries that were there and not taken are enough; the rest is counted in one.
+_LINES = 3
+#: In the report for programs: a thousand users must not make it a book.
+_MOST = 100
 _NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
 
 
@@ -134,19 +139,39 @@ def _wish(job: Job, tool: Row) -> table.ToolWish:
 
 
 def _fixed_places(job: Job, tools: list[Row]) -> tuple[dict[str, str], list[Row], list[str]]:
-    """As `fixed_paths.arrange`."""
+    """For tools whose caches only work at the path where they were made:
+
+    (where the command will see each one's cache, the tools that stay cold, the words that start the command)
+
+    Where namespaces are forbidden the command sees the room's own directories: private, nothing filled, nothing
+    published, and said once.
+    """
     tools = [tool for tool in tools if _make_cache_dir(job, tool)]
     if not tools:
         return {}, [], []
+    names = ", ".join(tool.name for tool in tools)
     if job.at is not None:
-        names = ", ".join(tool.name for tool in tools)
         job.report.remarks.append(
             f"{names}: private and cold, because a fixed path needs `ondol run` around the command"
         )
         return {}, tools, []
-    from ondol.jobs import fixed_paths
+    from ondol.host import fixed_place  # only for a job that names such a tool
 
-    return fixed_paths.arrange(job, tools)
+    places = {tool.name: job.open_room().cache_dir(tool.name) for tool in tools}
+    if why_not := fixed_place.why_not(places):
+        job.report.remarks.append(f"{names}: private and cold, because fixed paths are not possible here: {why_not}")
+        return {tool.name: _apart(job, tool, places[tool.name]) for tool in tools}, tools, []
+    fixed = {tool.name: _apart(job, tool, fixed_place.path(tool.name)) for tool in tools}
+    return fixed, [], fixed_place.starter(places)
+
+
+def _apart(job: Job, tool: Row, place: str) -> str:
+    """With a directory for each version of what the tool's key forgets."""
+    if not tool.apart:
+        return place
+    from ondol.host import interpreter
+
+    return f"{place}/{interpreter.describe(job.program, job.env, tool.apart)}"
 
 
 def _make_cache_dir(job: Job, tool: Row) -> bool:
@@ -173,10 +198,30 @@ def _link_below_tmp(job: Job, tool: Row) -> None:
         pass  # then that part is the job's own and cold, as any TMPDIR is
 
 
+def load(job: Job) -> None:
+    """Import, before the command, what is needed after it: `uv sync` may replace the very venv that we live in.
+
+    A module of another version, or none, is what an import would find then. Most of it is imported with this module;
+    this is the rest, for jobs that have such files.
+    """
+    from ondol.report import terminal  # noqa: F401
+
+    if not job.managed:
+        return
+    from ondol.host import proctree  # noqa: F401
+
+    for tool in job.managed:
+        registry.load(tool)
+    try:
+        zstd.codec()
+    except OndolError:
+        pass  # publishing says so, if there is anything to publish
+
+
 def _fill(job: Job) -> None:
     started = time.monotonic()
     try:
-        after.load(job)  # now: whoever fills is forked with it
+        load(job)  # now: whoever fills is forked with it
     except Exception:
         pass  # it is tried again, and said
     try:
@@ -192,7 +237,7 @@ def _fill(job: Job) -> None:
         for name, answer in answers.items():
             take(job, name, answer)
         if strangers:
-            passed_over.strangers(job, strangers)
+            _tell_of_strangers(job, strangers)
     job.no_more_progress()
     job.report.fill_seconds = time.monotonic() - started
 
@@ -212,8 +257,6 @@ def _run_cold(job: Job, why: str) -> None:
 
 
 def _fill_in_child(job: Job, report: bounded.Report) -> Any:
-    from ondol.jobs.open_store import open_store
-
     store = open_store(job.settings)
     answers: dict[str, Fill] = {}
     there = store.tools(job.scopes.read)
@@ -222,9 +265,6 @@ def _fill_in_child(job: Job, report: bounded.Report) -> Any:
         index = needed or (store.index(row.name, job.scopes.read) if row.name in there else [])
         if not index:
             continue
-        from ondol.host import zstd
-        from ondol.room import fill
-
         zstd.codec()  # without one every entry would be a miss, and nobody would know why
         tool = registry.load(row)
         first, later, left_out, untuned = choose_entries(job, store, row, index)
@@ -240,8 +280,6 @@ def _fill_in_child(job: Job, report: bounded.Report) -> Any:
 
 def _needed(job: Job, store: Backend, row: Row) -> list[Stored]:
     """What this job used the last time, found without a look at all the rest; empty if all is filled at once."""
-    from ondol.room import select
-
     scopes = job.scopes.read
     if row.sharing not in table.ONE_BY_ONE or job.fills_all:
         return []
@@ -253,9 +291,6 @@ def _needed(job: Job, store: Backend, row: Row) -> list[Stored]:
 
 def choose_entries(job: Job, store: Backend, row: Row, index: list[Stored]) -> tuple[_Entries, _Entries, int, int]:
     """(to fill before the command starts, beside it, how many `fill-max` and how many the job's wishes leave out)"""
-    from ondol.room import select
-    from ondol.tools.api import version_of
-
     tool = registry.load(row)
     taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
     size = sum(stored.size for stored in taken)
@@ -269,12 +304,12 @@ def choose_entries(job: Job, store: Backend, row: Row, index: list[Stored]) -> t
     return first, later, choice.left_out, len(index) - len(taken)
 
 
-def take(job: Job, name: str, fill: Fill) -> None:
+def take(job: Job, name: str, done: Fill) -> None:
     """What was filled before the command started, or beside it."""
-    result = fill.result
-    if fill.untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
+    result = done.result
+    if done.untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
         job.report.remarks.append(f"{name}: {_NOT_TUNED}")
-    everything = job.take(name, result.filled, later=fill.later)
+    everything = job.take(name, result.filled, later=done.later)
     told = job.report.tools[name]
     damaged = [pack for pack in result.bad if not pack.fix]
     untrusted = [pack for pack in result.bad if pack.fix]
@@ -282,7 +317,7 @@ def take(job: Job, name: str, fill: Fill) -> None:
         name,
         filled=len(everything),
         filled_bytes=sum(entry.raw_bytes for entry in everything),
-        left_out=told.left_out + fill.left_out,
+        left_out=told.left_out + done.left_out,
         bad_packs=told.bad_packs + len(damaged),
         bad_reasons=told.bad_reasons + tuple(f"{bad.place}: {bad.why}" for bad in damaged),
         untrusted=dict(Counter(told.untrusted) + Counter(pack.why for pack in untrusted)),
@@ -294,9 +329,36 @@ def take(job: Job, name: str, fill: Fill) -> None:
             f"first: {damaged[0].why} (fix: ondol store verify --store {job.store_path})"
         )
     if untrusted:
-        passed_over.untrusted(job, name, untrusted)
+        _tell_of_untrusted(job, name, untrusted)
     if result.unfit:
         first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
         job.report.remarks.append(f"{name}: {first}")
     if result.stopped:
         job.report.warn(f"the room is only partly filled: {result.stopped} (fix: a larger --room-dir)")
+
+
+def _tell_of_strangers(job: Job, found: Sequence[tuple[int, str, int]]) -> None:
+    """Which entries were there and not taken: (owner of the lane, why, how many). Else a job is cold, and nobody knows
+    why.
+    """
+    found = sorted(found, key=lambda one: (-one[2], one[0]))
+    job.report.passed_over = [{"owner": owner, "why": why, "entries": count} for owner, why, count in found[:_MOST]]
+    look = f"`ondol doctor {job.store_path}`"
+    told = [f"{words.entries(count)} of uid {owner} passed over: {why}; {look}" for owner, why, count in found[:_LINES]]
+    if rest := found[_LINES:]:
+        told.append(f"{words.entries(sum(one[2] for one in rest))} of {len(rest)} other users passed over; {look}")
+    job.report.remarks += told
+
+
+def _tell_of_untrusted(job: Job, tool: str, packs: Sequence[BadPack]) -> None:
+    """Whole packs that must not be used: a line for each reason."""
+    reasons: dict[str, list[BadPack]] = {}
+    for pack in packs:
+        reasons.setdefault(pack.why, []).append(pack)
+    for why, some in list(reasons.items())[:_LINES]:
+        said = f"{words.plural(len(some), f'{tool} pack')} in {job.store_path} passed over: {why} (fix: {some[0].fix})"
+        # What the store's owner has taken back is no trouble.
+        job.report.remarks.append(said) if why.startswith("revoked") else job.report.warn(said)
+    if len(reasons) > _LINES:
+        more = words.plural(len(reasons) - _LINES, "more reason")
+        job.report.remarks.append(f"{tool} packs passed over for {more}; `ondol store verify --store {job.store_path}`")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ondol.errors import OndolError
 from ondol.host import bounded
-from ondol.jobs import before, provenance
+from ondol.jobs import before, maker
 from ondol.jobs.before import Fill
 from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
@@ -184,7 +184,7 @@ class _Tool:
     def _offer(self, found: list[Found], now: float) -> None:
         job = self._job
         if self._publisher is None:
-            store, origin = open_store(job.settings), provenance.of_job(job.env)
+            store, origin = open_store(job.settings), maker.provenance(job.env)
             self._publisher = Publisher(store, self._tool, job.cache(self.row), job.scopes.write, origin, job.sign)
         outcome = self._publisher.offer(found, now - STILL)
         self.total += outcome

@@ -6,31 +6,45 @@ every change of it is on this page. `run_command` is the order of the steps.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ondol.config import Settings
 from ondol.errors import UsageError
 from ondol.host import bounded, files, identity
 from ondol.job_report import JobReport
-from ondol.jobs.store_location import location
+from ondol.jobs.open_store import location
 from ondol.options import BY_NAME
-from ondol.room import share
+from ondol.room import choose
+from ondol.room.fill import Filled
+from ondol.room.harvest import Span
 from ondol.room.room import Room
 from ondol.tools import registry
 from ondol.tools.api import TUNED, CacheDir
 from ondol.tools.table import Row
 from ondol.trust import ci, policy
 
-if TYPE_CHECKING:
-    from ondol.jobs.sharing import Shared
-    from ondol.room.fill import Filled
-    from ondol.room.harvest import Span
-
 #: GitHub's limit for the details of an event, and some more.
 _LARGEST_JSON = 32 << 20
 #: (what is being done, done, total)
 Progress = Callable[[str, int, int], None]
+
+
+class Shared:
+    """Our part in a room that the ranks of a job step share (`sharing`)."""
+
+    def __init__(self, base: str, digest: str, member: str) -> None:
+        self.base = base
+        self.digest = digest
+        self.member = member
+        #: We have signed out.
+        self.left = False
+        #: A rank vanished, or was killed: what nobody calls whole is not published.
+        self.cut_off: list[Span] = []
+        #: Somebody may still be in the room: it is left to a later job, which looks.
+        self.room_in_use = False
 
 
 class Job:
@@ -70,7 +84,7 @@ class Job:
         if self.scopes.passed_over and settings.publish != "never":
             self.report.remarks.append(self.scopes.passed_over)
         #: What ranks that share a room have in common; empty for a job on its own.
-        self.share_key = share.share_key(settings.share, env) if at is None else ""
+        self.share_key = choose.share_key(settings.share, env) if at is None else ""
         #: Whether the command waits until all is filled.
         self.fills_all = bool(self.measures or self.share_key or at is not None)
         self._cut_off = cut_off
@@ -104,8 +118,6 @@ class Job:
     @property
     def name(self) -> str:
         """What jobs that will use the same entries have in common."""
-        import hashlib
-
         known = ci.provenance(self.env)
         where = [known.get("repository"), self.env.get("GITHUB_WORKFLOW"), known.get("job")]
         parts = [*where, *self.argv] if known else [identity.working_directory(), *self.argv]
@@ -251,8 +263,6 @@ def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
 
 
 def read_json(path: str) -> Any:
-    import json
-
     try:
         return json.loads(files.read_regular(path, _LARGEST_JSON)[0])
     except (OSError, ValueError, RecursionError):

@@ -9,12 +9,20 @@ from functools import partial
 from ondol.config import Settings
 from ondol.errors import StoreError, StoreMissing
 from ondol.host import identity
-from ondol.jobs.store_location import location
 from ondol.store import marker, revocations
 from ondol.store.directory import DirectoryStore
 from ondol.trust import owners
+from ondol.trust.keys import Vetting
 from ondol.trust.membership import is_member
-from ondol.trust.vetting import Vetting
+
+
+def location(settings: Settings) -> str:
+    """The configured store, or the user's own."""
+    return os.path.abspath(settings.store) if settings.store else default_location()
+
+
+def default_location() -> str:
+    return os.path.join(identity.user_cache_dir(), "ondol", "store")
 
 
 def open_store(settings: Settings, path: str = "") -> DirectoryStore:

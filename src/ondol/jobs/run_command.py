@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ondol import exitcodes
 from ondol.errors import in_ourselves
 from ondol.host import command
-from ondol.jobs import after, before
+from ondol.jobs import after, before, beside, maker
 from ondol.jobs.job import Job
 
 
@@ -55,7 +55,7 @@ def open_job(job: Job) -> bool:
     if job.at is None:  # else somebody else's process runs it, and the key is asked for when we close
         take_key(job, beside=True)
     _guarded(job, "running cold", before.prepare)
-    _guarded(job, "nothing new will be published", after.load)
+    _guarded(job, "nothing new will be published", before.load)
     if job.settings.strict and job.report.warnings:
         job.report.remarks.append("--strict: the command was not started")
         return False
@@ -65,9 +65,7 @@ def open_job(job: Job) -> bool:
 def take_key(job: Job, *, beside: bool) -> None:
     """The key to sign with, if one was named. `beside`: the command runs as our own user."""
     if job.settings.sign_key:
-        from ondol.jobs import signing
-
-        _guarded(job, "nothing will be signed", lambda job: signing.prepare(job, beside=beside))
+        _guarded(job, "nothing will be signed", lambda job: maker.prepare(job, beside=beside))
 
 
 def close_job(job: Job) -> int:
@@ -98,10 +96,8 @@ def _run_command(job: Job, runner: Runner | None) -> None:
         if job.retries:
             from ondol.jobs import retrying  # only who asks for it pays for it
         if job.sign:
-            from ondol.jobs import signing
-
-            signing.seal()
-        _guarded(job, "nothing is published while the command runs", after.beside)
+            maker.seal()
+        _guarded(job, "nothing is published while the command runs", beside.start)
         if runner is not None:
             on_end(command.CommandEnded(runner(job.env, job.through)))
         elif job.retries:

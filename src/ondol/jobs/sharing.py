@@ -17,9 +17,8 @@ from ondol import exitcodes, words
 from ondol.doctor import installed, versions
 from ondol.errors import RoomError
 from ondol.host import files, identity, process
-from ondol.jobs.job import Job
-from ondol.room import rendezvous, room, share
-from ondol.room.harvest import Span
+from ondol.jobs.job import Job, Shared
+from ondol.room import choose, rendezvous, room
 from ondol.room.rendezvous import Meeting
 from ondol.room.room import Room
 
@@ -29,24 +28,9 @@ _MARGIN = 15.0
 _FAILED = "failed"
 
 
-class Shared:
-    """Our part in a shared room."""
-
-    def __init__(self, base: str, digest: str, member: str) -> None:
-        self.base = base
-        self.digest = digest
-        self.member = member
-        #: We have signed out.
-        self.left = False
-        #: A rank vanished, or was killed: what nobody calls whole is not published.
-        self.cut_off: list[Span] = []
-        #: Somebody may still be in the room: it is left to a later job, which looks.
-        self.room_in_use = False
-
-
 def enter(job: Job, base: str, alone: Callable[[], None], plan: Callable[[], None]) -> None:
     """`alone` opens a room and fills it; `plan` says what is set for the tools in a room that is there."""
-    racing = _racing(job) if job.settings.share == share.AUTO else ""
+    racing = _racing(job) if job.settings.share == choose.AUTO else ""
     if racing:
         if job.env.get("SLURM_LOCALID") == "0":  # once, not once for each rank
             why = f"each rank has a room of its own: {racing} loses files when ranks compile into one directory"

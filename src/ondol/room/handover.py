@@ -3,11 +3,12 @@
 What protects a room from everybody else on the machine is the directory around it: 0700 and ours. Whoever mounts the
 inside of it into a container does so as us or as root, and what runs in the container never passes through the
 directory around it, so the inside can be open to every UID there. Without a mount the job itself must pass, so the
-room must be given to its UID, and only root can give.
+room must be given to its UID, and only root can give. Here too: what to write on each container runtime's command line.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ondol.errors import UsageError
@@ -69,3 +70,40 @@ def check_place(at: str) -> str:
 def is_plain(word: str) -> bool:
     """Whether a word means the same in a shell, in a mount flag and in a list with commas."""
     return bool(word) and _SAFE.issuperset(word)
+
+
+class Runtime(NamedTuple):
+    """A program that starts containers or job steps."""
+
+    #: The words that mount the inside of the room; none if the job gets there by its own path. Every mount has its mode
+    #: spelled out: one without is writable for everybody, and nobody notices.
+    mount: tuple[str, ...] = ()
+    #: The job inherits the environment of whoever starts the container.
+    inherits: bool = False
+    #: Variables are handed over in one word of Slurm's, and not by `--env` each.
+    exports: bool = False
+
+    def flags(self, source: str, target: str, env: Mapping[str, str], *, labelled: bool) -> list[str]:
+        """The words for its command line. `labelled`: the machine labels files (SELinux), so that containers may not
+        touch what is not labelled for them. A shared label: the steps of one job may be several containers.
+        """
+        parts = {"source": source, "target": target, "label": ",z" if labelled else "", "names": ",".join(env)}
+        given = [f"{name}={value}" for name, value in env.items()]
+        variables = [f"--export={','.join(['ALL', *given])}"]
+        if not self.exports:
+            variables = [word for variable in given for word in ("--env", variable)]
+        return [*(word.format_map(parts) for word in self.mount), *variables]
+
+
+_DOCKER = Runtime(("--volume", "{source}:{target}:rw{label}"))
+RUNTIMES = {
+    "docker": _DOCKER,
+    "podman": _DOCKER,
+    "apptainer": Runtime(("--bind", "{source}:{target}:rw"), inherits=True),
+    "enroot": Runtime(("--mount", "{source}:{target}:none:x-create=dir,bind,rw")),
+    # Variables are named once more, because a value in the image otherwise wins.
+    "pyxis": Runtime(
+        ("--container-mounts={source}:{target}:rw", "--container-env={names}"), inherits=True, exports=True
+    ),
+    "slurm": Runtime(inherits=True, exports=True),
+}

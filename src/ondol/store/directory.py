@@ -20,7 +20,7 @@ from typing import Any
 from ondol.errors import PackError, StoreError, StoreMissing
 from ondol.host import files
 from ondol.store import lane as lanes_of
-from ondol.store import marker, stats, usage
+from ondol.store import marker, pack, usage
 from ondol.store.api import Published, Stat, Stored
 from ondol.store.entry import MAX_PACK_BYTES, Address
 from ondol.store.lane import SUFFIX, Lane, in_spite_of_cleaning
@@ -250,14 +250,14 @@ class DirectoryStore:
 
     def report(self, rows: Iterable[Stat]) -> None:
         try:
-            stats.note(self.my_lane(), rows, time.time())
+            usage.note_stats(self.my_lane(), rows, time.time())
         except (OSError, StoreError):
             return
 
     def reports(self) -> list[Stat]:
         now = time.time()
-        found = [(lane.owner, row) for lane in self.lanes(self._trusts) for row in stats.read(lane, now)]
-        return stats.add_up(row for owner, row in found if self._trusts(owner, row.scope))
+        found = [(lane.owner, row) for lane in self.lanes(self._trusts) for row in usage.read_stats(lane, now)]
+        return usage.add_up(row for owner, row in found if self._trusts(owner, row.scope))
 
     def remove_if_empty(self, lane: Lane) -> None:
         files.rmdir_quietly(lane.name, self._lanes)
@@ -322,10 +322,8 @@ def _link(lane: Lane, tmp: int, name: str, address: Address) -> bool:
     final = address.key + SUFFIX
     if files.link_new(name, tmp, final, folder):
         return True
-    from ondol.store.pack import inspect  # only here: most publishing meets no earlier pack, and reading needs no more
-
     try:
-        inspect(lanes_of.read_pack(folder, final, lane.owner, MAX_PACK_BYTES), address)
+        pack.inspect(lanes_of.read_pack(folder, final, lane.owner, MAX_PACK_BYTES), address)
     except (PackError, lanes_of.NotTheirs, files.NotRegular):
         _move_aside(lane, folder, address)
         return files.link_new(name, tmp, final, folder)

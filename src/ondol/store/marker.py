@@ -6,9 +6,13 @@ that change it, never by jobs. Whether a reader believes it depends on who owns 
 
 from __future__ import annotations
 
+import grp
+import json
 import os
+import pwd
 import stat
 from collections.abc import Callable
+from shlex import quote
 from typing import Any, NamedTuple
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
@@ -21,10 +25,6 @@ LANES = "lanes"
 #: for readers of any age; one that does must not be read by those who would overlook it.
 FORMAT = 2
 _MAX_BYTES = 1 << 16
-#: A store that names nobody, as every user's own: recognised without the JSON parser, which takes longer to import than
-#: all the rest of opening a store, before every job.
-_BEFORE_ID = b'{"format": 1, "id": "'
-_AFTER_ID = b'", "writers": {"uids": [], "groups": [], "any": false}}\n'
 ANY = "any"
 
 
@@ -104,9 +104,6 @@ def _somebody(word: str, known: bool) -> str:
         return str(int(word))
     if word == ANY or (known and word.startswith("@")):
         return word
-    import grp
-    import pwd
-
     try:
         if word.startswith("@"):
             return f"@{grp.getgrnam(word[1:]).gr_name}"
@@ -124,8 +121,6 @@ def is_open(status: os.stat_result) -> bool:
 
 def mend(path: str, status: os.stat_result) -> str:
     """The command that closes it. Everybody may add to `lanes`, as to /tmp, and nobody rename what others added."""
-    from shlex import quote
-
     change = "+t" if os.path.basename(path) == LANES else "go-w"
     return f"{'' if os.geteuid() in (0, status.st_uid) else 'sudo '}chmod {change} {quote(path)}"
 
@@ -154,11 +149,6 @@ def read(root: int, where: str) -> Marker:
             hint=f"make {where} readable for uid {os.geteuid()} (chmod -R a+rX)",
         )
     check_closed(os.path.join(where, NAME), status)
-    identity = data[len(_BEFORE_ID) : len(data) - len(_AFTER_ID)]
-    if data == _BEFORE_ID + identity + _AFTER_ID and identity.isalnum():
-        return Marker(identity.decode(), Writers(), status.st_uid)
-    import json
-
     try:
         fields = json.loads(data)
         version = fields["format"]
@@ -280,8 +270,6 @@ def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
 
 
 def _write_marker(root: int, marker: Marker, *, replace: bool) -> bool:
-    import json
-
     writers = marker.writers
     fields: dict[str, Any] = {
         "format": FORMAT if writers.limited or marker.signed or marker.keys else 1,

@@ -7,6 +7,7 @@ Counts if the file and its directory belong to root, the store's owner or the re
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
@@ -65,8 +66,6 @@ def read(root: int, where: str, believed: Collection[int]) -> tuple[Revocation, 
 
 
 def _parse(name: str, data: bytes) -> Revocation:
-    import json
-
     fields: dict[str, Any] = json.loads(data)
     before, kind = fields["before"], str(fields["kind"])
     if fields["format"] != _FORMAT or kind not in KINDS:
@@ -87,8 +86,6 @@ def _unreadable(where: str, name: str, error: Exception) -> StoreError:
 
 def add(root: int, revocation: Revocation) -> str:
     """Make it count for every reader from now on; returns its name. Raises `OSError`."""
-    import json
-
     folder = files.make_dir(FOLDER, 0o755, dir_fd=root)
     name = files.random_name()[:12]
     try:

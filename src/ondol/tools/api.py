@@ -8,13 +8,14 @@ bytes. `ondol.testing.tool_suite` holds every tool to this page, ours and those 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ondol.errors import EntryRefused
-from ondol.host import files
+from ondol.host import accelerator, files
 from ondol.host.identity import Host
 from ondol.tools.table import Row
 
@@ -28,22 +29,15 @@ MAX_FILE_BYTES = 1 << 30
 MAX_METADATA_BYTES = 4 << 20
 MAX_DEPTH = 8
 
-if TYPE_CHECKING:
-    import re
-
 
 def tuned_here() -> str:
     """The fingerprint of a choice that was measured on this machine; empty where driver or devices cannot be named."""
-    from ondol.host import accelerator  # looks for text in files: only for a job that has such entries
-
     name = accelerator.here().name
     return TUNED + name if name else ""
 
 
 def driver_here() -> str:
     """The fingerprint of what this machine's GPU driver made for itself; empty where it cannot be named."""
-    from ondol.host import accelerator
-
     return accelerator.here().driver
 
 

@@ -49,7 +49,7 @@ class CuTile(Snapshots):
         return "\n".join(keys).encode()
 
 
-TOOL = CuTile()
+TOOLS = (CuTile(),)
 
 
 def _keys(path: str) -> list[str]:

@@ -42,7 +42,7 @@ from ondol.errors import EntryRefused
 from ondol.host import files, identity
 from ondol.host.identity import Host
 from ondol.tools import pickled, shapes
-from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, TUNED, CacheDir, Found, Refused, Tool, refused, tuned_here
+from ondol.tools.api import ANYWHERE, TUNED, CacheDir, Found, Refused, Tool, refused, tuned_here
 from ondol.tools.table import BY_NAME
 
 _GRAPHS = ("fxgraph", "aotautograd")
@@ -132,7 +132,7 @@ class Inductor(Tool):
         return fingerprint == (bound_to(native, torch) if torch else native)
 
 
-TOOL = Inductor()
+TOOLS = (Inductor(),)
 
 
 # -- what the keys leave out ---------------------------------------------------------------------------------------
@@ -310,16 +310,7 @@ def _is_whole(name: str, data: bytes) -> bool:
         return shapes.whole_elf(data)
     if name.endswith(".gch"):
         return data.startswith(_WHOLE_HEADER)
-    return _is_json(data) if name.endswith(".best_config") else bool(data)
-
-
-def _is_json(data: bytes) -> bool:
-    import json
-
-    try:
-        return len(data) <= MAX_METADATA_BYTES and isinstance(json.loads(data), dict)
-    except (ValueError, RecursionError):
-        return False
+    return shapes.whole_json(data, dict) if name.endswith(".best_config") else bool(data)
 
 
 def _title(name: str) -> str:

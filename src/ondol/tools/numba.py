@@ -63,7 +63,7 @@ class Numba(Snapshots):
         return next((name for name in names if name.endswith(".nbc")), names[0])
 
 
-TOOL = Numba()
+TOOLS = (Numba(),)
 
 
 def _named(path: str, data: bytes) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from ondol import words
@@ -46,10 +47,8 @@ def load(row: Row) -> Tool:
         return _brought[row.name]
     if not row.travels:
         raise UsageError(f"the cache of {row.name} is never copied", because=row.note)
-    from importlib import import_module
-
-    tool: Tool = import_module(row.module).TOOL
-    return tool
+    tools: tuple[Tool, ...] = import_module(f"ondol.tools.{row.module}").TOOLS
+    return next(tool for tool in tools if tool.row.name == row.name)
 
 
 def everything() -> list[Row]:

@@ -5,9 +5,11 @@ A tool that is no more than that states its shapes and inherits the rest of the 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ondol import words
@@ -59,11 +61,16 @@ class Shaped(Tool):
     shapes: tuple[Shape, ...] = ()
     #: Paths that are neither entries nor worth a word: temporary files, locks, statistics.
     ignored: tuple[str, ...] = ()
+    #: How a file's name ends → whether such a file, by its own contents, is whole.
+    wholes: Mapping[str, Callable[[bytes], bool]] = {}
 
     # -- what subclasses may sharpen -------------------------------------------------------------------------------
 
     def check(self, name: str, data: bytes) -> None:
         """Raises `EntryRefused` for a file that its own contents show to be torn. An empty one always is."""
+        for end, is_whole in self.wholes.items():
+            if name.endswith(end) and not is_whole(data):
+                raise EntryRefused(f"{name} is cut off or damaged", because="torn")
 
     def members(self, cache: CacheDir, folder: str, names: list[str]) -> list[str]:
         """Which files of a unit's directory travel; all of them, unless the tool knows better. May raise
@@ -224,8 +231,6 @@ def whole_elf(data: bytes) -> bool:
     """Whether a 64-bit ELF file reaches as far as its own header says; a file cut off by a crash does not."""
     if len(data) < 64 or data[:4] != b"\x7fELF" or data[4] != 2:
         return False
-    import struct
-
     program_start, section_start = struct.unpack_from("<QQ", data, 32)
     program_size, program_count, section_size, section_count = struct.unpack_from("<HHHH", data, 54)
     end = max(program_start + program_size * program_count, section_start + section_size * section_count)
@@ -234,14 +239,20 @@ def whole_elf(data: bytes) -> bool:
 
 def parsed(name: str, data: bytes) -> Any:
     """The value in a JSON file. Raises `EntryRefused` if there is none."""
-    import json
-
     if len(data) > MAX_METADATA_BYTES:
         raise EntryRefused(f"{name} has more than {MAX_METADATA_BYTES} bytes", because="unfit")
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
         raise EntryRefused(f"{name} is not JSON", because="torn")
+
+
+def whole_json(data: bytes, kind: type = object) -> bool:
+    """Whether it is JSON for a value of this kind."""
+    try:
+        return isinstance(parsed("it", data), kind)
+    except EntryRefused:
+        return False
 
 
 def key_of(path: str) -> str:

@@ -1,7 +1,7 @@
 """Every tool as one row: what Ondol sets for it, whose value wins, where its cache is without us.
 
 The environment of a job, `ondol tools` and `docs/reference/tools.md` all come from these rows. They are plain values:
-the code that understands a tool's files (`ondol.tools.<module>`) is imported only by a job that has such files.
+the code that understands a tool's files (`Row.module`) is imported only by a job that has such files.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Row(NamedTuple):
     setting: str = ""
     #: What is set instead in a job that may only read what others made.
     reading: Mapping[str, str] = {}
+    #: The module of `ondol.tools` with the code that understands its files.
+    module: str = "shaped_tools"
 
     @property
     def unasked(self) -> bool:
@@ -76,10 +78,6 @@ class Row(NamedTuple):
     def travels(self) -> bool:
         """Whether its entries go through the store."""
         return self.sharing != GUARDED
-
-    @property
-    def module(self) -> str:
-        return "ondol.tools." + self.name.replace("-", "_")
 
     @property
     def moved_by(self) -> tuple[str, ...]:
@@ -131,6 +129,7 @@ ROWS: tuple[Row, ...] = (
         "that an earlier one measured to be the fastest. `on` tells Triton to keep them always; `off` leaves them in "
         "the room.",
         tuning={"TRITON_CACHE_AUTOTUNING": "1"},
+        module="triton",
     ),
     Row(
         "tilelang",
@@ -144,6 +143,7 @@ ROWS: tuple[Row, ...] = (
         fingerprint="kernels: architecture, C library; autotuning results: driver and device models too",
         note="An entry travels only if it is what its own manifest says. TileLang keeps autotuning results by itself, "
         "so they are shared unless tilelang.autotune is off.",
+        module="tilelang",
     ),
     Row(
         "inductor",
@@ -165,6 +165,7 @@ ROWS: tuple[Row, ...] = (
         "cache all that was made for a processor, because it does not say for which. A user without a name gets "
         "LOGNAME=uid_<number>: torch before 2.13 fails without.",
         below_tmp="torchinductor_{USER}",
+        module="inductor",
     ),
     Row(
         "jax",
@@ -281,6 +282,7 @@ ROWS: tuple[Row, ...] = (
         note="Its key holds the absolute directory of the source, so that other checkouts miss.",
         risk="Numba does not see that a function called from another file, or a global variable, has changed, and "
         "would serve the old code",
+        module="numba",
     ),
     Row(
         "cutile",
@@ -291,6 +293,7 @@ ROWS: tuple[Row, ...] = (
         ("{CUDA_TILE_CACHE_DIR}", "{CACHE_HOME}/cutile-python"),
         keeps=("CUDA_TILE_CACHE_SIZE",),
         note="Two databases are not merged: the newest one is filled.",
+        module="cutile",
     ),
     Row(
         "miopen",
@@ -316,6 +319,7 @@ ROWS: tuple[Row, ...] = (
         note="Each Python and PyTorch version has a directory of its own, which PyTorch gives up when the variable is "
         "set. Hits need the checkout and PyTorch at the same paths; sources given inline only PyTorch. A build that "
         "was killed leaves a lock, for which PyTorch waits for ever: never in the store, and gone with the room.",
+        module="ninja_tools",
     ),
     Row(
         "tvm-ffi",
@@ -326,6 +330,7 @@ ROWS: tuple[Row, ...] = (
         ("{TVM_FFI_CACHE_DIR}", "{HOME}/.cache/tvm-ffi"),
         apart=("tvm_ffi",),
         fingerprint="processor and its features, C library; by content: sources, headers, compilers",
+        module="ninja_tools",
     ),
     Row(
         "flashinfer",
@@ -338,6 +343,7 @@ ROWS: tuple[Row, ...] = (
         fingerprint="processor and its features, C library; by content: sources, headers, compilers",
         note="Kernels of its CuTe DSL modules, autotuning results and modules that read downloaded headers through a "
         "link stay in the room.",
+        module="ninja_tools",
     ),
     Row(
         "vllm",
@@ -349,6 +355,7 @@ ROWS: tuple[Row, ...] = (
         keeps=("VLLM_DISABLE_COMPILE_CACHE",),
         fingerprint="processor and its features, C library",
         note="DeepGEMM kernels, autotuning results and memory plans, which vLLM keeps there too, stay in the room.",
+        module="vllm",
     ),
     Row(
         "ccache",

@@ -16,7 +16,7 @@ from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.tools.api import CacheDir, Found
-from ondol.tools.shapes import Shape, Shaped, parsed, whole_elf
+from ondol.tools.shapes import Shape, Shaped, parsed, whole_elf, whole_json
 from ondol.tools.table import BY_NAME
 
 _MANIFEST, _METADATA = "manifest.json", "metadata.json"
@@ -45,6 +45,12 @@ class TileLang(Shaped):
         Shape(rf"[^/]+/[a-z]+-binaries/{_KEY}", folder=True, needs=(r"metadata\.json", r"kernel\..+")),
     )
     ignored = (r"(?:.+/)?\.staging(?:/.*)?", r".+/\.[^/]+\.tmp[^/]*")
+    wholes = {
+        ".json": whole_json,
+        ".so": whole_elf,
+        ".cubin": whole_elf,
+        ".pkl": lambda data: data.startswith(b"\x80") and data.endswith(b"."),
+    }
 
     def members(self, cache: CacheDir, folder: str, names: list[str]) -> list[str]:
         if f"{folder}/{_MANIFEST}" not in names:
@@ -63,19 +69,11 @@ class TileLang(Shaped):
             _compare(name, data, parsed(_METADATA, cache.read_metadata(folder, _METADATA)))
         return super().detach(found, name, data, cache)
 
-    def check(self, name: str, data: bytes) -> None:
-        if name.endswith(".json"):
-            parsed(name, data)
-        if name.endswith((".so", ".cubin")) and not whole_elf(data):
-            raise EntryRefused(f"{name} is cut off", because="torn")
-        if name.endswith(".pkl") and not (data.startswith(b"\x80") and data.endswith(b".")):
-            raise EntryRefused(f"{name} is cut off", because="torn")
-
     def made_by(self, contents: Any) -> str:
         return str(next(iter(contents), "")).partition("/")[0]
 
 
-TOOL = TileLang()
+TOOLS = (TileLang(),)
 
 
 def _listed(cache: CacheDir, folder: str) -> dict[str, Any]:

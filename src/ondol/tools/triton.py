@@ -13,6 +13,7 @@ The key of an autotuning result knows the compile target, not the model: an H100
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -147,7 +148,7 @@ class Triton(Tool):
         return fingerprint == ANYWHERE or fingerprint.startswith(f"{library(host)}-")
 
 
-TOOL = Triton()
+TOOLS = (Triton(),)
 
 
 def _is_key(name: str) -> bool:
@@ -186,8 +187,6 @@ def _is_timing(timing: Any) -> bool:
 
 
 def _group(children: dict[str, str]) -> bytes:
-    import json  # imported where entries are handled: a job without any should cost nothing
-
     return json.dumps({"child_paths": children}).encode()
 
 

@@ -15,7 +15,9 @@ a directory of the first kind with no artifacts in it.
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -122,7 +124,7 @@ class Vllm(Tool):
         return fingerprint == ANYWHERE or fingerprint == host_code(host)
 
 
-TOOL = Vllm()
+TOOLS = (Vllm(),)
 
 
 def _compiled(cache: CacheDir, folder: str, names: list[str]) -> Found | None:
@@ -140,8 +142,6 @@ def _compiled(cache: CacheDir, folder: str, names: list[str]) -> Found | None:
 
 def _artifacts(book: bytes) -> list[str]:
     """The absolute paths in the book, which is one Python literal."""
-    import ast
-
     try:
         handles = [value["graph_handle"] for value in ast.literal_eval(book.decode()).values()]
         return [str(handle[1]) for handle in handles]
@@ -172,8 +172,6 @@ def _ahead(cache: CacheDir, folder: str, names: list[str]) -> Found:
 
 def _info(data: bytes) -> str:
     """The hash of the source that a model's information was taken from."""
-    import json
-
     try:
         fields: Any = json.loads(data)
         version = fields["hash"]

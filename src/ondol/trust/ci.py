@@ -6,6 +6,7 @@ Who sets these variables, and how far they can be believed on each system: docs/
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ondol.trust.policy import Event, pull_request_scope
@@ -47,8 +48,6 @@ def read_event(env: Environ, read_json: ReadJson, trusted_jobs: Sequence[str] = 
 
 def _named(name: str, trusted_jobs: Sequence[str]) -> bool:
     """Whether one of the patterns is this name. `*` ends at a slash: `team/*` names no branch or change below it."""
-    from fnmatch import fnmatchcase
-
     parts = name.split("/")
     for pattern in trusted_jobs:
         wanted = pattern.split("/")

@@ -1,4 +1,5 @@
-"""Whose signatures count, and where: the user's keys, the site's, and those of a store that is believed.
+"""Whose signatures count, and where: the user's keys, the site's, and those of a store that is believed; and with that,
+whether a pack may be used.
 
 ~/.config/ondol/keys/<name>.pub      ed25519:<base64> main,pr-* a comment; does not count on CI
 ~/.config/ondol/keys/<name>.revoked  anything: this key never counts, whoever names it
@@ -10,10 +11,12 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from ondol.errors import OndolError
+from ondol.errors import EntryUntrusted, OndolError, PackError
 from ondol.host import files, identity
-from ondol.store.marker import Key
-from ondol.store.pack import key_name
+from ondol.store import revocations
+from ondol.store.api import Stored
+from ondol.store.marker import Key, Marker
+from ondol.store.pack import Manifest, key_name, statement
 from ondol.trust import ci, settings, signatures
 from ondol.words import is_pattern, matches
 
@@ -87,3 +90,51 @@ def _read(folder: str) -> list[tuple[str, str]]:
     finally:
         os.close(here)
     return found
+
+
+class Vetting:
+    """May this pack be used? Asked for every pack, after its digest and before it is unpacked.
+
+    The owner of its lane has been judged already (`trust.owners`). Here: is its signature good; if one is demanded, is
+    it by a key that counts; was it revoked.
+    """
+
+    def __init__(self, where: str, marker: Marker, believed: bool, revoked: tuple[revocations.Revocation, ...]) -> None:
+        self._where = where
+        self._marker = marker
+        self._believed = believed
+        self._revoked = revoked
+        self._keyring: Keyring | None = None
+
+    def keyring(self) -> Keyring:
+        if self._keyring is None:
+            self._keyring = load(self._marker.keys if self._believed else (), self._where)
+        return self._keyring
+
+    def __call__(self, stored: Stored, manifest: Manifest) -> None:
+        """Raises `PackError` for a signature that is none, `EntryUntrusted` for what must not be used."""
+        # A demand only narrows, so that of a marker which we do not believe counts too.
+        demanded = self._marker.wants_signature(stored.address.scope)
+        if manifest.seal.public:
+            self._check_signature(manifest, demanded)
+        elif demanded:
+            raise EntryUntrusted(
+                "unsigned", hint=f"publish it again, with --sign-key; {self._where} demands signatures"
+            )
+        why = revocations.reason(self._revoked, stored, manifest)
+        if why:
+            raise EntryUntrusted(f"revoked: {why}", hint=f"ondol store revoke --list --store {self._where}")
+
+    def _check_signature(self, manifest: Manifest, demanded: bool) -> None:
+        address, seal = manifest.address, manifest.seal
+        good = signatures.verify(seal.public, seal.signature, statement(address, seal.digest, seal.size))
+        name = manifest.signer
+        if good is False:
+            raise PackError("pack with a bad signature", because=f"the key {name} did not sign this")
+        if good is None and demanded:
+            raise EntryUntrusted("its signature cannot be checked: no cryptography here", hint=signatures.HINT)
+        if name in self.keyring().revoked:
+            raise EntryUntrusted(f"signed by the revoked key {name}", hint="ondol key list")
+        if demanded and not self.keyring().counts(seal.public, address.scope):
+            hint = f"ondol key trust {signatures.show(seal.public)}, if it is yours"
+            raise EntryUntrusted(f"signed by the key {name}, which is not trusted for {address.scope}", hint=hint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from functools import lru_cache
 
 from ondol.words import is_number
@@ -11,9 +13,6 @@ from ondol.words import is_number
 @lru_cache(maxsize=4096)
 def is_member(uid: int, group: str) -> bool:
     """False for anyone the database does not know; a lane's own group proves nothing (setgid hands it out)."""
-    import grp
-    import pwd
-
     try:
         wanted = int(group) if is_number(group) else grp.getgrnam(group).gr_gid
         user = pwd.getpwuid(uid)

@@ -7,6 +7,7 @@ whatever settings come with its own code.
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 from ondol import words
@@ -54,8 +55,6 @@ def pull_request_scope(number: str, repository: str) -> str:
         return ""
     carried = repository.replace("/", "+")
     if "+" in repository or "=" in repository or len(carried) > _LONGEST_REPOSITORY or not words.is_plain_name(carried):
-        import hashlib
-
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in repository)
         carried = f"{plain[:_LONGEST_REPOSITORY]}={hashlib.sha256(repository.encode()).hexdigest()[:32]}"
     return f"{UNTRUSTED_PREFIX}{number}@{carried}"

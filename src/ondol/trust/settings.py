@@ -8,7 +8,9 @@ Whatever is wrong with a file costs a warning; nothing here stops a command.
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 import stat
 import sys
 from collections.abc import Iterator, Mapping
@@ -130,9 +132,6 @@ def _check(path: str, status: os.stat_result) -> None:
 
 def _alone_in_group(path: str, status: os.stat_result) -> bool:
     """With umask 002 everything is group-writable, and the group is the user's own: its only member is the owner."""
-    import grp
-    import pwd
-
     try:
         user, group = pwd.getpwuid(status.st_uid).pw_name, grp.getgrgid(status.st_gid)
     except KeyError:

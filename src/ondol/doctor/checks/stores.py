@@ -15,7 +15,7 @@ from ondol.doctor.subject import STORE, Subject
 from ondol.doctor.walk import Seen
 from ondol.errors import PackError, StoreError
 from ondol.host import bounded, files, identity
-from ondol.store import believed, marker, pack
+from ondol.store import check, marker, pack
 from ondol.store import lane as lanes_of
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry, File
@@ -33,7 +33,7 @@ class Store(Check):
     fixes = "takes the rights of others away in own stores and lanes, where they make readers pass entries over"
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        judged = believed.judge((entry.name, entry.mode, entry.uid) for entry in subject.tree.entries)
+        judged = check.judge((entry.name, entry.mode, entry.uid) for entry in subject.tree.entries)
         anybodys = list(self._anybodys(subject, judged))
         yield from anybodys
         yield from self._passed_over(subject, judged)
@@ -52,7 +52,7 @@ class Store(Check):
         finally:
             store.close()
 
-    def _anybodys(self, subject: Subject, judged: believed.Believed) -> Iterator[Finding]:
+    def _anybodys(self, subject: Subject, judged: check.Believed) -> Iterator[Finding]:
         """What makes readers refuse the whole store: they cannot know who wrote it."""
         for name in ("", marker.NAME, marker.LANES):
             path = os.path.join(subject.real, name) if name else subject.real
@@ -70,7 +70,7 @@ class Store(Check):
             fix = marker.mend(path, status)
             if judged.open_things:
                 # Closed one by one, the next refusal would follow: it was a recursive chmod that opened them all.
-                fix = believed.close(subject.real, shared=judged.shared, alone=False)
+                fix = check.close(subject.real, shared=judged.shared, alone=False)
             yield Finding(self.name, ERROR, what, place(path, status), why, fix, 1, repairs)
 
     def _marker(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
@@ -93,7 +93,7 @@ class Store(Check):
             why = "jobs of the other writers cannot publish"
             yield Finding(self.name, WARNING, what, place(path, status), why, fix)
 
-    def _passed_over(self, subject: Subject, judged: believed.Believed) -> Iterator[Finding]:
+    def _passed_over(self, subject: Subject, judged: check.Believed) -> Iterator[Finding]:
         """Readers take nothing from a folder or a pack that anybody but the lane's owner can write, or owns."""
         tree, me = subject.tree, subject.machine.uid
         opened = [entry for entry, _ in _in_lanes(subject) if entry.mode & files.OTHERS_CAN_WRITE]

@@ -17,25 +17,50 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ondol import __version__
+from ondol import __version__, config
+from ondol.config import Settings
 from ondol.errors import OndolError
 from ondol.fleet import messages, wire
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode
 from ondol.fleet.stdio import Stdio
 from ondol.host import fixed_place, killing, own_python, process, proctree
-from ondol.jobs import node_settings, run_command, worker_tmp
-from ondol.jobs.attempts import Attempts
-from ondol.jobs.item_caches import ItemCaches
-from ondol.jobs.job import Job
-from ondol.jobs.run_tests import end_leftovers
+from ondol.jobs import run_command
+from ondol.jobs.job import Job, read_json
 from ondol.report import terminal
+from ondol.test_jobs import worker_tmp
+from ondol.test_jobs.attempts import Attempts
+from ondol.test_jobs.item_caches import ItemCaches
+from ondol.test_jobs.run_tests import end_leftovers
+from ondol.trust import ci, policy
 
 #: Seconds for an agent whose controller is gone to end its workers itself.
 PATIENCE = 10.0
+#: What the front itself does with them.
+_NOT_FOR_NODES = {"json", "quiet", "verbose", "strict", "sign-key", "retries"}
+#: Beside the settings: what the CI system says here.
+EVENT = "event"
+
+
+def for_nodes(settings: Settings, env: Mapping[str, str]) -> dict[str, Any]:
+    """The cache wing's settings for the rooms of far nodes, resolved once, where the run was asked for.
+
+    The CI event is read here: a node that sees no variables of the CI system would take a pull request's job for
+    somebody at a terminal.
+    """
+    rows = [(option.name, value) for option, value in settings.rows() if option.taken_by("run")]
+    given = {name: value.value for name, value in rows if value.origin != "default"}
+    event = ci.read_event(env, read_json, settings.trusted_jobs)
+    return {**{name: value for name, value in given.items() if name not in _NOT_FOR_NODES}, EVENT: list(event)}
+
+
+def taken_apart(told: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Settings, policy.Event]:
+    """On a node: the settings and the event that `for_nodes` sent."""
+    settings = {name: value for name, value in told.items() if name != EVENT}
+    return config.merge(settings, env), policy.Event(*told[EVENT])
 
 
 def run() -> int:
@@ -110,7 +135,7 @@ class _Program:
         if self.told["settings"] is None:
             self._pytest(environment)
             return
-        settings, event = node_settings.taken_apart(self.told["settings"], environment)
+        settings, event = taken_apart(self.told["settings"], environment)
         spans, python = self.attempts.spans, sys.executable
         job = Job(["pytest"], settings, environment, _no_progress, program=python, event=event, cut_off=spans)
         status = run_command.run(job, self._pytest)

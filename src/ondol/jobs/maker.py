@@ -1,11 +1,47 @@
-"""The key that a job signs with: taken before the command starts, kept where the command cannot look."""
+"""Whose work an entry is: what it tells of who made it, which makes a later revocation possible, and the key that signs
+it, taken before the command starts and kept where the command cannot look.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from ondol import __version__
 from ondol.errors import OndolError
+from ondol.host import identity
 from ondol.jobs.job import Job
+from ondol.trust import ci
+
+
+def provenance(env: Mapping[str, str]) -> dict[str, Any]:
+    """Who made an entry, where, when and from which commit."""
+    known: dict[str, Any] = {**ci.provenance(env)}
+    if "commit" not in known:
+        commit = _git_commit(identity.working_directory())
+        if commit:
+            known["commit"] = commit
+    known |= {"host": identity.hostname(), "uid": os.geteuid(), "time": int(time.time()), "ondol": __version__}
+    return known
+
+
+def _git_commit(directory: str) -> str:
+    import subprocess
+
+    try:
+        answer = subprocess.run(
+            ["git", "-C", directory, "rev-parse", "HEAD"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
 def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes], bytes]:

@@ -25,8 +25,8 @@ from ondol.fleet.controller.controller import Link
 from ondol.fleet.devices import Fleet
 from ondol.fleet.starts import Limits, Rules, Session
 from ondol.host import identity
-from ondol.jobs import worker_tmp
 from ondol.room import room
+from ondol.test_jobs import worker_tmp
 
 #: Suites that had to spawn are remembered, the newest so many.
 REMEMBERED = 200

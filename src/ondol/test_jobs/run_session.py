@@ -11,7 +11,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,27 @@ import pytest
 
 from ondol.engines.api import Engine
 from ondol.engines.choose import Wish
-from ondol.engines.links import Links
+from ondol.engines.links import Links, Terms
 from ondol.fleet import journal, journals, pytest_inside, schedule, worker_names
 from ondol.fleet.controller import history
 from ondol.fleet.controller.controller import Controller, Link, Settings
 from ondol.fleet.controller.plan import Plan, make_plan
 from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
+from ondol.fleet.messages import Go
 from ondol.fleet.model import Slot
 from ondol.fleet.options import parse_causes
 from ondol.fleet.record import Book
 from ondol.fleet.verdict import Final, Policy, Verdict
-from ondol.jobs import run_beyond, worker_tmp
-from ondol.jobs.item_caches import ItemCaches
-from ondol.jobs.local_agent import LocalAgent, limits_of
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
+from ondol.test_jobs import worker_tmp
+from ondol.test_jobs.item_caches import ItemCaches
+from ondol.test_jobs.local_agent import LocalAgent, limits_of
 
 NOTHING_KNOWN = journal.Known({}, ())
+#: Variables that decide what pytest collects; the engine or the user's template carries the others.
+_CARRIED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,14 @@ class Far:
     wish: Wish
     #: For the rooms on the nodes; None = no rooms.
     settings: dict[str, Any] | None
+
+
+def wish_of(config: pytest.Config) -> Wish:
+    options = config.known_args_namespace
+    names = ("engine", "launch", "nodes", "slurm", "srun", "agent")
+    given = {name: str(getattr(options, f"ondol_{name}")) for name in names}
+    directory = str(options.ondol_node_dir or config.invocation_params.dir)
+    return Wish(**given, devices=str(options.ondol_devices or "auto"), directory=directory)
 
 
 def option(config: pytest.Config, name: str) -> Any:
@@ -102,27 +113,45 @@ class _FarLinks:
     """The agents of an engine's nodes."""
 
     def __init__(self, config: pytest.Config, far: Far, plan: Plan) -> None:
-        self._config = config
         self._far = far
-        self._plan = plan
+        self._terms = _terms(config, far, plan)
         self._links: Links | None = None
         self.mode = f"on nodes of {far.engine.name}"
 
     def start(self) -> Link:
-        self._links = run_beyond.start_links(
-            self._config,
-            self._far.engine,
-            self._far.wish,
-            self._plan,
-            limits_of(self._config.option),
-            self._far.settings,
-        )
+        self._links = Links(self._far.engine, self._terms)
         return self._links
 
     def close(self) -> None:
         """Whatever ended the run, what the engine gave is given back."""
         if self._links is not None:
             self._links.bury()
+
+
+def _terms(config: pytest.Config, far: Far, plan: Plan) -> Terms:
+    limits, rules = limits_of(config.option), ("hygiene", "recycle-after")
+    return Terms(
+        # What every node program is told first.
+        instructions={
+            "arguments": [str(argument) for argument in config.invocation_params.args],
+            "directory": far.wish.directory,
+            "environment": {name: os.environ[name] for name in _CARRIED if name in os.environ},
+            "settings": far.settings,
+        },
+        go=Go(
+            [item.nodeid for item in plan.items],
+            asdict(limits),
+            {name.replace("-", "_"): option(config, name) for name in rules},
+            chosen=bool(option(config, "rerun") or option(config, "shard")),
+        ),
+        workers_per_device=option(config, "workers-per-device"),
+        prepares=len(plan.prepares),
+        engine_timeout=option(config, "engine-timeout"),
+        collect_timeout=option(config, "collect-timeout"),
+        silence=option(config, "engine-silence"),
+        margin=option(config, "engine-margin"),
+        show_errors=config.getoption("capture") == "no",
+    )
 
 
 def run_session(

@@ -1,24 +1,62 @@
-"""Which items of the collected ones a run is for (`--rerun`, `--shard`), and which failures it forgives."""
+"""Earlier runs: where they are kept, whose are believed (the same owners whose entries are read from the store), and
+what they say about this one: which items it is for (`--rerun`, `--shard`), and which failures it forgives.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ondol import words
-from ondol.errors import UsageError
+from ondol.config import Settings
+from ondol.errors import OndolError, UsageError
 from ondol.fleet import journals, kept, known, past, selection
 from ondol.fleet.journal import Known
 from ondol.fleet.record import RunRecord, load
-from ondol.host import files, toml
-from ondol.jobs import past_runs
+from ondol.host import bounded, files, identity, toml
 
+#: Seconds for a shared directory to take one file.
+_PATIENCE = 30.0
 #: Runs whose durations count.
 _RUNS = 20
 #: Names in a message.
 _SHOWN = 5
+
+
+def settings() -> Settings:
+    """Without a command line: the variables and the files."""
+    from ondol.trust import settings  # most runs need none of the cache wing in this process
+
+    return settings.load({}, os.environ, identity.working_directory())
+
+
+def believed(found: Settings) -> kept.Believes:
+    """With a store, its writers too; one that cannot be opened vouches for nobody."""
+    from ondol.jobs.open_store import open_store
+    from ondol.trust import owners
+
+    if found.store:
+        try:
+            return open_store(found).trusts
+        except OndolError:
+            pass
+    return partial(owners.believes, owners.Reader(os.geteuid(), frozenset(found.trust), identity.overflow_uid()))
+
+
+def keep(journal: Path, where: str) -> str:
+    """Returns what is wrong, in words. A directory that does not answer costs some patience and no run."""
+    if not journal.exists():
+        return ""
+    if not where:
+        return kept.keep(journal)
+    try:
+        return str(bounded.call(lambda _report: kept.keep(journal, where), _PATIENCE))
+    except OndolError as error:
+        return f"this run is not in the history in {where}: {error} (fix: --history DIR, one that answers)"
 
 
 class Chosen(NamedTuple):
@@ -30,8 +68,8 @@ class Chosen(NamedTuple):
 
 def earlier(name: str, history: str, root: Path) -> RunRecord:
     """The run that `--rerun` means; `latest` is this project's last one, if it is known. Raises `UsageError`."""
-    settings = past_runs.settings()
-    where, believes = history or settings.history, past_runs.believed(settings)
+    found = settings()
+    where, believes = history or found.history, believed(found)
     latest = kept.latest(where, believes, str(root)) if name == journals.LATEST else None
     return load(latest or journals.find(Path(name), where, believes))
 
@@ -63,14 +101,14 @@ def shard(text: str, ids: list[str], history: str, root: Path) -> Chosen:
 
 
 def _durations(history: str, root: Path) -> tuple[dict[str, float], str]:
-    settings = past_runs.settings()
-    where = history or settings.history
+    configured = settings()
+    where = history or configured.history
     if not where:
         return {}, "by count (--history DIR, which all shards can read, balances by duration)"
     time = _commit_time(root)
     if time is None:
         return {}, f"by count ({root} is no git checkout, and shards must agree on which runs of the history count)"
-    runs, _ = kept.runs(where, past_runs.believed(settings))
+    runs, _ = kept.runs(where, believed(configured))
     counted = past.newest(runs, time, _RUNS)
     return past.usual(past.fold(counted)), f"by the durations of {words.plural(len(counted), 'run')} before this commit"
 
