@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ondol.host import process
 from ondol.room import room
 from people import Program
 from walls.rooms import NIGHTLY, PULL_REQUEST, PULL_REQUEST_SCOPE, open_room, rooms_in, standin, titles
@@ -240,8 +241,9 @@ def test_old_room_with_somebody_in_it_is_swept(program: Program, shared_store: P
 
 def test_room_of_before_the_reboot_stays(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place)
-    owner = (opened.path / room.OPENER).read_text().split("\n")
-    (opened.path / room.OPENER).write_text("\n".join([*owner[:2], "another-boot", *owner[3:]]))
+    owner = process.Owner.decode((opened.path / room.OPENER).read_bytes())
+    assert owner
+    (opened.path / room.OPENER).write_bytes(owner._replace(boot="another-boot").encode())
     room.sweep(str(place))
     assert not opened.path.exists()
 
