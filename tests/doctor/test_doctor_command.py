@@ -16,7 +16,8 @@ import pytest
 from doctoring import Doctor, look, machine
 from making import key_of, write_triton_entry
 from ondol.doctor import api, examine, gather, registry
-from ondol.doctor.api import Check, Finding, Location
+from ondol.doctor.api import Finding, Location
+from ondol.doctor.registry import Check
 from ondol.doctor.subject import CACHE, ROLES, Subject
 from ondol.doctor.walk import Bounds
 from people import ROOT, Program
@@ -201,22 +202,19 @@ def test_same_directory_is_looked_at_twice(tmp_path: Path) -> None:
 # -- a check of ours fails ---------------------------------------------------------------------------------------
 
 
-class Broken(Check):
-    name = "broken"
-    summary = "does not work"
-    roles = frozenset({CACHE})
-
-    def __init__(self, way: str, *, walks: bool) -> None:
-        self.way, self.walks = way, walks
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        if self.way == "raises":
+def broken_check(way: str, *, walks: bool) -> Check:
+    def run(subject: Subject) -> Iterator[Finding]:
+        if way == "raises":
             raise ZeroDivisionError("of our own making")
-        if self.way == "dies":
+        if way == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.way == "hangs":
+        if way == "hangs":
             signal.pause()
-        yield Finding(self.name, "note", "alive", Location("/"), "")
+        if way == "looks at the tree":
+            assert subject.tree.entries
+        yield Finding("note", "alive", Location("/"), "")
+
+    return Check("broken", run, frozenset({CACHE}), walks=walks)
 
 
 @pytest.mark.parametrize("walks", [True, False])
@@ -227,7 +225,7 @@ def test_broken_check_takes_the_others_down(
     """It is reported in words, without a traceback; what others found is still there."""
     tmp_path.chmod(0o777)
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds())
-    checks = [Broken(way, walks=walks), *registry.choose(["world-writable"], [])]
+    checks = [broken_check(way, walks=walks), *registry.choose(["world-writable"], [])]
     findings = {finding.check: finding for finding in examine.examine(subjects, checks, lambda *_: None, 1.0).findings}
     assert set(findings) == {"broken", "world-writable"}
     broken = findings["broken"]
@@ -240,21 +238,17 @@ def test_broken_check_takes_the_others_down(
 def test_walk_that_hangs_takes_the_probes_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examine, "_GRACE", 1.0)
     monkeypatch.setattr(examine.walk, "walk", lambda *_: signal.pause())
-    checks = [*registry.choose(["owners", "space"], []), Broken("", walks=False)]
+    checks = [*registry.choose(["owners", "space"], []), broken_check("", walks=False)]
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds(seconds=0.1))
     hung, alive = examine.examine(subjects, checks, lambda *_: None).findings
     assert (hung.check, hung.severity, alive.what) == ("walk", "error", "alive")
 
 
 def test_check_that_walks_without_saying_so_walks(tmp_path: Path) -> None:
-    class Liar(Broken):
-        def run(self, subject: Subject) -> Iterator[Finding]:
-            subject.tree  # noqa: B018
-            return super().run(subject)
-
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds())
-    (finding,) = examine.examine(subjects, [Liar("", walks=False)], lambda *_: None).findings
-    assert "RuntimeError" in finding.what
+    liar = broken_check("looks at the tree", walks=False)
+    (finding,) = examine.examine(subjects, [liar], lambda *_: None).findings
+    assert "AttributeError" in finding.what
 
 
 def test_vanishing_directory_is_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,9 +273,9 @@ def test_check_does_not_keep_the_contract(name: str) -> None:
     assert check.roles <= set(ROLES)
     assert "\n" not in check.summary
     assert 20 < len(check.summary) < 120
-    used = {node.id for node in ast.walk(ast.parse(inspect.getsource(type(check)))) if isinstance(node, ast.Name)}
-    others = {type(other).__name__ for other in registry.CHECKS.values()} - {type(check).__name__}
-    assert not used & others, "a check knows no other one"
+    calls = [node.func for node in ast.walk(ast.parse(inspect.getsource(check.run))) if isinstance(node, ast.Call)]
+    used = {called.id for called in calls if isinstance(called, ast.Name)}
+    assert not used & {other.run.__name__ for other in registry.CHECKS.values()}, "a check knows no other one"
 
 
 def test_finding_without_cure_or_reason(sick: Path) -> None:

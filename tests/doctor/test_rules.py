@@ -165,5 +165,5 @@ def test_bits_in_words() -> None:
 
 def test_finding_changes_in_the_pipe() -> None:
     repairs = (Repair("chmod", "/x", 1, 2, 3, 4), Repair("remove", "/y", 5, 6, written_ns=7))
-    finding = Finding("modes", "error", "what", Location("/x", 1, 2, "0755"), "why", "fix", 9, repairs)
+    finding = Finding("error", "what", Location("/x", 1, 2, "0755"), "why", "fix", 9, repairs)
     assert bounded.call(lambda _report: finding, 60).repairs[1].written_ns == 7

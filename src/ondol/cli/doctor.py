@@ -55,16 +55,15 @@ def main(arguments: list[str]) -> int:
 
     with Bar() as bar:
         result = look(bar)
-        repairs = [change for finding in result.findings for change in finding.repairs]
-        done: list[repair.Repaired] | None = None
+        repairs = [repair.Repaired(change) for finding in result.findings for change in finding.repairs]
         if parsed.fix and not parsed.dry_run and repairs:
-            done = repair.carry_out(repairs)
+            repairs = repair.carry_out([one.repair for one in repairs])
             result = look(bar)  # what counts is what is left
-    report = doctor_text.Report(result, machine.uid, repairs, done, shown=parsed.dry_run or parsed.fix)
+    shown = parsed.dry_run or parsed.fix
     if parsed.json:
-        output.say_json("doctor", report.as_json())
+        output.say_json("doctor", doctor_text.as_json(result, machine.uid, repairs, shown=shown))
     else:
-        output.say_lines("\n".join(report.lines()))
+        output.say_lines("\n".join(doctor_text.lines(result, machine.uid, repairs, shown=shown)))
     return _status(result, strict=parsed.strict)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from ondol import words
 from ondol.doctor import repair
-from ondol.doctor.api import SEVERITIES, Finding, Location, Repair
+from ondol.doctor.api import NOTE, SEVERITIES, Finding
 from ondol.doctor.examine import Examination, Examined
 from ondol.doctor.registry import CHECKS
+from ondol.doctor.repair import Repaired
 from ondol.doctor.subject import CACHE, ROLES
 from ondol.host import identity
 from ondol.report import table
@@ -24,68 +25,44 @@ def listing() -> str:
     return "\n".join(table.lines(("check", "finds", "--fix"), rows))
 
 
-class Report:
-    def __init__(
-        self, result: Examination, uid: int, repairs: list[Repair], done: list[repair.Repaired] | None, *, shown: bool
-    ) -> None:
-        """`done`: what became of the repairs, or None if they were not carried out; `shown`: whether to list them."""
-        self._result, self._uid = result, uid
-        self._repairs, self._done, self._shown = repairs, done, shown
+# -- for people --------------------------------------------------------------------------------------------------
 
-    # -- for people ----------------------------------------------------------------------------------------------
 
-    def lines(self) -> list[str]:
-        result = [f"ondol doctor on {identity.hostname()} as uid {self._uid}"]
-        for one in self._result.examined:
-            result += ["", _subject(one)]
-            result += [line for finding in one.findings for line in _finding(finding)] or ["  nothing wrong"]
-        return [*result, "", *self._repair_lines(), self._summary(), *self._advice()]
+def lines(result: Examination, uid: int, repairs: list[Repaired], *, shown: bool) -> list[str]:
+    """`shown`: whether to list the repairs."""
+    text = [f"ondol doctor on {identity.hostname()} as uid {uid}"]
+    for one in result.examined:
+        text += ["", _subject(one)]
+        text += [line for finding in one.findings for line in _finding(finding)] or ["  nothing wrong"]
+    counted = [words.plural(result.number_of(severity), severity) for severity in SEVERITIES]
+    mending = _repairs(repairs) if shown else []
+    return [*text, "", *mending, f"{', '.join(counted)}.", *_advice(result, [] if shown else repairs)]
 
-    def _repair_lines(self) -> list[str]:
-        if not self._shown:
-            return []
-        if not self._repairs:
-            return ["nothing that --fix could do", ""]
-        if self._done is None:
-            result = [f"would do: {words.printable(repair.as_command(one))}" for one in self._repairs]
-        else:
-            result = [_done(one) for one in self._done]
-        rest = len(result) - _MOST_LINES
-        return [*result[:_MOST_LINES], *([f"… and {rest} more (--json lists all)"] if rest > 0 else []), ""]
 
-    def _summary(self) -> str:
-        counted = [words.plural(self._result.number_of(severity), severity) for severity in SEVERITIES]
-        return f"{', '.join(counted)}."
+def _repairs(repairs: list[Repaired]) -> list[str]:
+    if not repairs:
+        return ["nothing that --fix could do", ""]
+    rest = len(repairs) - _MOST_LINES
+    more = [f"… and {rest} more (--json lists all)"] if rest > 0 else []
+    return [*map(_repaired, repairs[:_MOST_LINES]), *more, ""]
 
-    def _advice(self) -> list[str]:
-        result = []
-        if not self._shown and self._repairs:
-            number = words.plural(len(self._repairs), "thing")
-            result.append(f"{number} can be mended without asking anybody: ondol doctor --fix --dry-run shows them.")
-        found = [finding for one in self._result.examined if CACHE in one.roles for finding in one.findings]
-        if any(finding.check in _ROOM_HELPS and finding.severity != "note" for finding in found):
-            result.append("`ondol run` gives each job a cache of its own: owners, modes and locks do not matter there.")
-        return result
 
-    # -- for programs --------------------------------------------------------------------------------------------
+def _repaired(one: Repaired) -> str:
+    command = words.printable(repair.as_command(one.repair))
+    if one.refused:
+        return f"left alone: {command}: {one.refused}"
+    return f"done: {command}" if one.done else f"would do: {command}"
 
-    def as_json(self) -> dict[str, Any]:
-        """docs/reference/doctor.md describes every field."""
-        counts = {f"{severity}s": self._result.number_of(severity) for severity in SEVERITIES}
-        return {
-            "host": identity.hostname(),
-            "uid": self._uid,
-            "healthy": not counts["errors"],
-            **counts,
-            "examined": [_examined_json(one) for one in self._result.examined],
-            "findings": [_finding_json(one, finding) for one in self._result.examined for finding in one.findings],
-            "repairs": self._repairs_json() if self._shown else [],
-        }
 
-    def _repairs_json(self) -> list[dict[str, Any]]:
-        if self._done is None:
-            return [_repair_json(one, done=False, refused="") for one in self._repairs]
-        return [_repair_json(one.repair, done=not one.refused, refused=one.refused) for one in self._done]
+def _advice(result: Examination, repairs: list[Repaired]) -> list[str]:
+    advice = []
+    if repairs:
+        number = words.plural(len(repairs), "thing")
+        advice.append(f"{number} can be mended without asking anybody: ondol doctor --fix --dry-run shows them.")
+    found = [finding for one in result.examined if CACHE in one.roles for finding in one.findings]
+    if any(finding.check in _ROOM_HELPS and finding.severity != NOTE for finding in found):
+        advice.append("`ondol run` gives each job a cache of its own: owners, modes and locks do not matter there.")
+    return advice
 
 
 def _subject(one: Examined) -> str:
@@ -104,26 +81,30 @@ def _subject(one: Examined) -> str:
 
 
 def _finding(finding: Finding) -> list[str]:
-    lines = [f"  {finding.severity.upper()} {finding.check}: {words.printable(finding.what)}"]
-    lines.append(f"    where  {_place(finding.where)}{_more(finding.places - 1)}")
-    lines.append(f"    why    {words.printable(finding.why)}")
-    if finding.fix:
-        lines.append(f"    fix    {words.printable(finding.fix)}")
-    return lines
+    place, others = finding.where, finding.places - 1
+    where = words.printable(place.path)
+    where += f" (owner {place.owner}, group {place.group}, mode {place.mode})" if place.mode else ""
+    where += f", and {others} more" if others > 0 else ""
+    text = [f"  {finding.severity.upper()} {finding.check}: {words.printable(finding.what)}", f"    where  {where}"]
+    text.append(f"    why    {words.printable(finding.why)}")
+    return [*text, f"    fix    {words.printable(finding.fix)}"] if finding.fix else text
 
 
-def _place(where: Location) -> str:
-    path = words.printable(where.path)
-    return f"{path} (owner {where.owner}, group {where.group}, mode {where.mode})" if where.mode else path
+# -- for programs ------------------------------------------------------------------------------------------------
 
 
-def _more(number: int) -> str:
-    return f", and {number} more" if number > 0 else ""
-
-
-def _done(one: repair.Repaired) -> str:
-    command = words.printable(repair.as_command(one.repair))
-    return f"left alone: {command}: {one.refused}" if one.refused else f"done: {command}"
+def as_json(result: Examination, uid: int, repairs: list[Repaired], *, shown: bool) -> dict[str, Any]:
+    """docs/reference/doctor.md describes every field."""
+    counts = {f"{severity}s": result.number_of(severity) for severity in SEVERITIES}
+    return {
+        "host": identity.hostname(),
+        "uid": uid,
+        "healthy": not counts["errors"],
+        **counts,
+        "examined": [_examined_json(one) for one in result.examined],
+        "findings": [_finding_json(one, finding) for one in result.examined for finding in one.findings],
+        "repairs": [_repair_json(one) for one in repairs] if shown else [],
+    }
 
 
 def _examined_json(one: Examined) -> dict[str, Any]:
@@ -133,11 +114,12 @@ def _examined_json(one: Examined) -> dict[str, Any]:
 
 
 def _finding_json(one: Examined, finding: Finding) -> dict[str, Any]:
-    fields = finding._asdict()
-    fields.pop("repairs")
-    return {"subject": one.path, **fields, "where": finding.where._asdict(), "safe": finding.safe}
+    fields = {"subject": one.path, "check": finding.check, **finding._asdict(), "where": finding.where._asdict()}
+    repairs = fields.pop("repairs")
+    return {**fields, "safe": bool(repairs)}
 
 
-def _repair_json(one: Repair, *, done: bool, refused: str) -> dict[str, Any]:
-    command = repair.as_command(one)
-    return {"action": one.action, "path": one.path, "command": command, "done": done, "refused": refused}
+def _repair_json(one: Repaired) -> dict[str, Any]:
+    command = repair.as_command(one.repair)
+    told = {"action": one.repair.action, "path": one.repair.path, "command": command}
+    return {**told, "done": one.done, "refused": one.refused}

@@ -1,19 +1,13 @@
-"""The contract of a check: it looks at a subject and says what is wrong, where, why that hurts, and what to type.
+"""What a check says: what is wrong, where, why that hurts, and what to type.
 
-A check changes nothing that it did not make itself, and leaves nothing behind. What `--fix` may do is not code of the
-check but data in its findings (`Repair`): so that `--dry-run` shows exactly what would be done, and one careful place
-(`repair`) does it. Checks run in helper processes with a deadline: one that crashes or hangs is reported and costs
-nobody else's findings.
+What `--fix` may do is not code of the check but data in its findings (`Repair`): so that `--dry-run` shows exactly what
+would be done, and one careful place (`repair`) does it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from ondol.doctor.subject import Subject
+from typing import NamedTuple
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 #: Worst first.
@@ -48,7 +42,6 @@ class Repair(NamedTuple):
 
 
 class Finding(NamedTuple):
-    check: str
     #: A key of `SEVERITIES`.
     severity: str
     #: One sentence that names the thing.
@@ -60,35 +53,13 @@ class Finding(NamedTuple):
     fix: str = ""
     #: How many places are like `where`, itself included.
     places: int = 1
+    #: What `--fix` may do about it for this caller.
     repairs: tuple[Repair, ...] = ()
-
-    @property
-    def safe(self) -> bool:
-        """Whether `--fix` may do it for this caller."""
-        return bool(self.repairs)
+    #: Whose finding it is; `examine` writes it in.
+    check: str = ""
 
 
-class Check(Protocol):
-    #: What `--only` and `--skip` call it.
-    name: str
-    #: One line for `--list` and the reference page.
-    summary: str
-    #: The roles of subjects that it looks at.
-    roles: frozenset[str]
-    #: Whether it uses `subject.tree`: all that do share one walk.
-    walks: bool = False
-    #: Its deadline.
-    seconds: float = 30.0
-    #: What `--fix` may do about its findings, as a phrase; empty for nothing.
-    fixes: str = ""
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        """What is wrong; nothing if all is well. May raise: that is reported as the check's own failure."""
-
-
-def place(path: str, status: os.stat_result | None = None) -> Location:
-    if status is None:
-        return Location(path)
+def place(path: str, status: os.stat_result) -> Location:
     return Location(path, status.st_uid, status.st_gid, f"{status.st_mode & 0o7777:04o}")
 
 

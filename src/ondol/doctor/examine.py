@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ondol.doctor import gather, walk
-from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Check, Finding, Location
-from ondol.doctor.checks.places import Reach
+from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Finding, Location
 from ondol.doctor.commands import quote
+from ondol.doctor.registry import CHECKS, Check
 from ondol.doctor.subject import Subject
 from ondol.errors import OndolError
 from ondol.host import bounded
@@ -65,7 +65,9 @@ def examine(
     for subject in queue:
         result.examined.append(_examine_one(subject, _for(subject, checks), progress, patience))
         known = {other.real for other in queue}
-        below = [path for path in subject.stores_below()[:_STORES] if path not in known]
+        # Ondol's stores that the walk met.
+        met = [f"{subject.real}/{name}" for name in subject.tree.stores[:_STORES]] if subject.tree else []
+        below = [path for path in met if path not in known]
         queue += gather.subjects(subject.machine, below, subject.bounds) if below else []
     return result
 
@@ -76,23 +78,25 @@ def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:
         return mine
     # Whatever else one might try there would meet the same wall, or hang on it. For a directory that the user named it
     # is reported also if it was not asked for: the checks that were have nothing to say, and that would read as health.
-    asked = any(check.name == Reach.name for check in mine)
-    return [Reach()] if asked or subject.named or subject.state.kind == "hangs" else []
+    reach = CHECKS["reach"]
+    return [reach] if reach in mine or subject.named or subject.state.kind == "hangs" else []
 
 
 def _examine_one(subject: Subject, checks: list[Check], progress: Progress, patience: float | None) -> Examined:
     facts: dict[str, Any] = {}
     findings: list[Finding] = []
     if any(check.walks for check in checks):
-        trouble = _walk(subject, progress)
-        if trouble:
-            findings, checks = [trouble], [check for check in checks if not check.walks]
-        else:
-            tree = subject.tree
-            findings = _unseen(subject)
+        # The checks' own processes are forked with what this one saw.
+        walking = partial(walk.walk, subject.real, subject.bounds)
+        subject.tree, findings = _in_helper(subject, WALK, walking, progress, subject.bounds.seconds + _GRACE)
+        if tree := subject.tree:
+            findings = _unseen(subject, tree)
             facts = {"entries": len(tree.entries), "size": tree.size(), "stopped": tree.stopped}
     for check in checks:
-        findings += _in_helper(subject, check, progress, patience or check.seconds)
+        if subject.tree or not check.walks:
+            work = partial(_carry_out, check, subject)
+            found, troubles = _in_helper(subject, check.name, work, progress, patience or check.seconds)
+            findings += found or troubles
     order = list(SEVERITIES)
     findings.sort(key=lambda finding: order.index(finding.severity))
     known = subject.path and subject.state.kind == "directory"
@@ -107,80 +111,47 @@ def _examine_one(subject: Subject, checks: list[Check], progress: Progress, pati
     )
 
 
-def _walk(subject: Subject, progress: Progress) -> Finding | None:
-    """Walk in a helper process, and bring home what was seen: the checks' own processes are forked with it."""
-    what = f"looking at {subject.path}"
+def _carry_out(check: Check, subject: Subject, _report: bounded.Report) -> list[Finding]:
+    return [finding._replace(check=check.name) for finding in check.run(subject)]
 
-    def work(report: bounded.Report) -> Any:
+
+def _in_helper(
+    subject: Subject, name: str, work: Callable[[bounded.Report], Any], progress: Progress, seconds: float
+) -> tuple[Any, list[Finding]]:
+    """What the work brings home, or what it says that it does not."""
+    doing = f"{name}: {subject.path}" if subject.path else name
+
+    def carefully(report: bounded.Report) -> Any:
         try:
-            return walk.walk(subject.real, subject.bounds, report)
+            return work(report)
         except OSError as error:
-            raise OndolError(error.strerror or str(error))
+            where = f": {error.filename}" if error.filename else ""
+            raise OndolError(f"{error.strerror or error}{where}")
 
     try:
-        seconds = subject.bounds.seconds + _GRACE
-        subject.keep(bounded.call(work, seconds, partial(progress, what)))
+        return bounded.call(carefully, seconds, partial(progress, doing)), []
     except bounded.TimedOut as error:
-        return _hung(WALK, subject, error)
+        severity, what = ERROR, f"the check {name!r} did not come back: {error.what}"
+        why = "a job that does the same there hangs too; the file server may be dead, or overloaded"
     except OndolError as error:
-        return _failed(WALK, subject, error.line())
+        severity, what = WARNING, f"the check {name!r} could not be carried out: {error.line()}"
+        why = "whether all is well there is not known"
     finally:
-        progress(what, 1, 1)  # whatever is drawn is taken off the screen before the next process is forked
-    return None
+        progress(doing, 1, 1)  # whatever is drawn is taken off the screen before the next process is forked
+    return None, [Finding(severity, what, subject.state.where, why, check=name)]
 
 
-def _in_helper(subject: Subject, check: Check, progress: Progress, seconds: float) -> list[Finding]:
-    what = f"{check.name}: {subject.path}" if subject.path else check.name
-    try:
-        found: list[Finding] = bounded.call(
-            lambda _report: _carry_out(check, subject), seconds, partial(progress, what)
-        )
-    except bounded.TimedOut as error:
-        return [_hung(check.name, subject, error)]
-    except OndolError as error:
-        return [_failed(check.name, subject, error.line())]
-    finally:
-        progress(what, 1, 1)
-    return found
-
-
-def _carry_out(check: Check, subject: Subject) -> list[Finding]:
-    try:
-        return list(check.run(subject))
-    except OSError as error:
-        where = f": {error.filename}" if error.filename else ""
-        return [_failed(check.name, subject, f"{error.strerror or error}{where}")]
-
-
-def _where(subject: Subject) -> Location:
-    state = subject.state
-    if state.owner == -1:
-        return Location(subject.path)
-    return Location(subject.path, state.owner, state.group, f"{state.mode & 0o7777:04o}")
-
-
-def _failed(check: str, subject: Subject, because: str) -> Finding:
-    what = f"the check {check!r} could not be carried out: {because}"
-    return Finding(check, WARNING, what, _where(subject), "whether all is well there is not known")
-
-
-def _hung(check: str, subject: Subject, error: OndolError) -> Finding:
-    what = f"the check {check!r} did not come back: {error.what}"
-    why = "a job that does the same there hangs too; the file server may be dead, or overloaded"
-    return Finding(check, ERROR, what, _where(subject), why)
-
-
-def _unseen(subject: Subject) -> list[Finding]:
+def _unseen(subject: Subject, tree: walk.Tree) -> list[Finding]:
     """What the walk did not see is reported: silence would read as health."""
-    tree, bounds = subject.tree, subject.bounds
+    bounds = subject.bounds
     why = "a fault there is not in this report"
     findings = []
     if tree.stopped:
         what = f"the walk ended {tree.stopped}; what lies beyond was not looked at"
         fix = f"ondol doctor --limit {10 * bounds.entries} --walk-time {10 * bounds.seconds:g}s {quote(subject.path)}"
-        findings.append(Finding(WALK, NOTE, what, _where(subject), why, fix))
+        findings.append(Finding(NOTE, what, subject.state.where, why, fix, check=WALK))
     if tree.unvisited:
         what = "other file systems, or directories that changed meanwhile, were not entered"
         where = Location(f"{tree.path}/{tree.unvisited[0]}")
-        findings.append(Finding(WALK, NOTE, what, where, why, "", len(tree.unvisited)))
+        findings.append(Finding(NOTE, what, where, why, "", len(tree.unvisited), check=WALK))
     return findings

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ondol.doctor import rights
+from ondol.doctor.api import Location, look, place
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY, FirstLook, Machine, Subject
 from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
@@ -87,9 +88,9 @@ def _touch(machine: Machine, path: str, seconds: float) -> tuple[FirstLook, str]
     try:
         found: tuple[FirstLook, str] = bounded.call(partial(_look, machine, path), seconds)
     except bounded.TimedOut as error:
-        return FirstLook("hangs", path, path, error.what), CACHE
+        return FirstLook("hangs", path, Location(path), path, error.what), CACHE
     except OndolError as error:
-        return FirstLook("unreachable", path, path, error.line()), CACHE
+        return FirstLook("unreachable", path, Location(path), path, error.line()), CACHE
     return found
 
 
@@ -103,10 +104,9 @@ def _look(machine: Machine, path: str, _report: bounded.Report) -> tuple[FirstLo
     store = _store_around(real)
     if store:
         real, status = store, os.stat(store)
-    whose = (status.st_uid, status.st_gid, status.st_mode)
     if not stat.S_ISDIR(status.st_mode):
-        return FirstLook("file", real, path, "it is not a directory", *whose), CACHE
-    return FirstLook("directory", real, "", "", *whose), _role(machine, real, status.st_mode)
+        return FirstLook("file", real, place(path, status), path, "it is not a directory"), CACHE
+    return FirstLook("directory", real, place(path, status)), _role(machine, real, status.st_mode)
 
 
 def _store_around(real: str) -> str:
@@ -129,18 +129,9 @@ def _where_the_way_ends(path: str) -> FirstLook:
         except OSError as error:
             kind = "missing" if error.errno == errno.ENOENT else "unreachable"
             stuck = below if error.errno in (errno.ENOENT, errno.ELOOP) else here
-            status = _stat(here)
-            return FirstLook(kind, path, stuck, os.strerror(error.errno or 0), *status)
+            return FirstLook(kind, path, look(here)._replace(path=path), stuck, os.strerror(error.errno or 0))
         here = below
-    return FirstLook("unreachable", path, path, "it changed while we looked", *_stat("/"))
-
-
-def _stat(path: str) -> tuple[int, int, int]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return -1, -1, 0
-    return status.st_uid, status.st_gid, status.st_mode
+    return FirstLook("unreachable", path, Location(path), path, "it changed while we looked")
 
 
 def _role(machine: Machine, real: str, mode: int) -> str:

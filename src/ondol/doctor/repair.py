@@ -23,8 +23,9 @@ _THING = files.NAMES | os.O_NOFOLLOW
 
 class Repaired(NamedTuple):
     repair: Repair
-    #: Why it was left alone, or empty.
-    refused: str
+    #: Whether it was carried out; if it was tried and is not, why it was left alone.
+    done: bool = False
+    refused: str = ""
 
 
 class NotMended(Exception):
@@ -45,7 +46,7 @@ def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Repaire
         refusals = bounded.call(lambda _report: [_refusal(repair) for repair in repairs], seconds)
     except OndolError as error:
         refusals = [f"whether it was done is not known: {error.line()}"] * len(repairs)
-    return [Repaired(repair, refusal) for repair, refusal in zip(repairs, refusals, strict=True)]
+    return [Repaired(repair, not refusal, refusal) for repair, refusal in zip(repairs, refusals, strict=True)]
 
 
 def _refusal(repair: Repair) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ondol.doctor import commands, walk
+from ondol.doctor.api import Location
 from ondol.host import filesystem
 from ondol.store.directory import Judge
 from ondol.tools.table import Row
@@ -51,13 +52,11 @@ class FirstLook(NamedTuple):
     kind: str
     #: The path without symbolic links.
     real: str
+    #: As it was named, with the owner and mode of the directory, or of where the way to it ends.
+    where: Location
     #: Where the way to it ends, and why; for all kinds but `directory`.
     stuck_at: str = ""
     because: str = ""
-    #: (owner, group, mode) of the directory
-    owner: int = -1
-    group: int = -1
-    mode: int = 0
 
 
 class Subject:
@@ -82,25 +81,12 @@ class Subject:
         #: The user typed it, or configured it as the store: its absence is then an error.
         self.named = named
         self.bounds = bounds
-        self._tree: walk.Tree | None = None
+        #: What the walk saw. For checks that say that they walk: it is made for them beforehand.
+        self.tree: walk.Tree = None  # type: ignore[assignment]
 
     @property
     def real(self) -> str:
         return self.state.real
-
-    @property
-    def tree(self) -> walk.Tree:
-        """What the walk saw. For checks that say that they walk: it is made for them beforehand."""
-        if self._tree is None:
-            raise RuntimeError("a check that does not say that it walks asks for the tree")
-        return self._tree
-
-    def stores_below(self) -> list[str]:
-        """Ondol's stores that the walk met, if one was made."""
-        return [f"{self.real}/{name}" for name in self._tree.stores] if self._tree else []
-
-    def keep(self, tree: walk.Tree) -> None:
-        self._tree = tree
 
     def as_root(self, *words: str) -> str:
         """These commands for the caller to type, who may have to ask for root's rights first."""
@@ -116,4 +102,4 @@ class Subject:
 
 
 def the_machine(machine: Machine) -> Subject:
-    return Subject(machine, "", frozenset({MACHINE}), FirstLook("directory", ""))
+    return Subject(machine, "", frozenset({MACHINE}), FirstLook("directory", "", Location("")))

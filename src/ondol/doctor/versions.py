@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ondol.doctor.api import WARNING
-
 Release = tuple[int, ...]
 
 
@@ -16,7 +14,6 @@ class BadRelease(NamedTuple):
     #: The first bad release and the first good one after it.
     first: Release
     fixed: Release
-    severity: str
     what: str
     why: str
 
@@ -30,7 +27,6 @@ BAD = (
         "filelock",
         (3, 20, 4),
         (3, 29, 5),
-        WARNING,
         "gives one lock to two processes",
         "it removes the lock file when it lets go: two of Inductor's or FlashInfer's processes write one entry at once",
     ),
@@ -38,7 +34,6 @@ BAD = (
         "filelock",
         (0,),
         (3, 20, 3),
-        WARNING,
         "follows links that others planted (CVE-2025-68146, CVE-2026-22701)",
         "where others can write, a lock file can be made to truncate any file of this user",
     ),
@@ -46,7 +41,6 @@ BAD = (
         "triton",
         (0,),
         (3, 2, 0),
-        WARNING,
         "writes its cache without unique temporary names",
         "two jobs on one cache directory fail with FileNotFoundError while renaming",
     ),

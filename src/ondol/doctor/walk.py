@@ -12,11 +12,11 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ondol.doctor import acl, rights
-from ondol.doctor.api import Location, Repair
+from ondol.doctor.api import Finding, Location, Repair
 from ondol.host import files, filesystem
 from ondol.store import marker
 
@@ -95,6 +95,13 @@ class Tree(NamedTuple):
 
     def place(self, entry: Seen) -> Location:
         return Location(self.full(entry), entry.uid, entry.gid, f"{entry.permissions:04o}")
+
+    def finding(
+        self, severity: str, what: str, entries: Sequence[Seen], why: str, fix: str, repairs: tuple[Repair, ...] = ()
+    ) -> Iterator[Finding]:
+        """One for all entries of a kind; nothing if there are none."""
+        if entries:
+            yield Finding(severity, what, self.place(entries[0]), why, fix, len(entries), repairs)
 
     def chmod(self, entry: Seen, add: int = 0, drop: int = 0) -> Repair:
         return Repair("chmod", self.full(entry), entry.device, entry.inode, add=add, drop=drop)

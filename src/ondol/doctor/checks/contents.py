@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 
 from ondol.doctor import commands, installed, versions
-from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, Repair, look
-from ondol.doctor.probing import PREFIX
-from ondol.doctor.subject import CACHE, Subject
+from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Repair, look
+from ondol.doctor.checks.tried_out import PREFIX
+from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen
 from ondol.host import files, filesystem, identity
 from ondol.tools import registry
@@ -33,39 +33,31 @@ _KINDS = {
 _SETTLED = 600.0
 #: How many paths one command names at most.
 _MOST = 50
+#: Half of what the check may take.
+_LOOKING = 60.0
 
 
-class Entries(Check):
-    name = "entries"
-    summary = "torn, incomplete, mixed and misplaced entries in the caches of tools that Ondol understands"
-    roles = frozenset({CACHE})
-    walks = True
-    seconds = 120.0
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        if subject.tool is None or subject.tool.sharing == "E":
-            return  # a tool with a protocol of its own looks after its entries itself
-        groups: dict[tuple[str, bool], list[Refused]] = {}
-        deadline = time.monotonic() + min(subject.bounds.seconds, self.seconds / 2)
-        scanned = registry.load(subject.tool).scan(CacheDir(subject.real, ours=False), identity.this_host())
-        for looked, item in enumerate(scanned, start=1):
-            if isinstance(item, Refused) and item.kind in _KINDS and not _spared(subject, item):
-                groups.setdefault((item.kind, "/" in item.place), []).append(item)
-            if looked >= subject.bounds.entries or time.monotonic() > deadline:
-                what = f"only the first {counted(looked)} of {subject.path} were checked"
-                yield Finding(self.name, NOTE, what, look(subject.path), "a fault beyond is not in this report")
-                break
-        for (kind, _), items in groups.items():
-            yield self._finding(subject, kind, items)
-
-    def _finding(self, subject: Subject, kind: str, items: list[Refused]) -> Finding:
+def entries(subject: Subject) -> Iterator[Finding]:
+    """Torn, incomplete, mixed and misplaced entries in the caches of tools that Ondol understands."""
+    if subject.tool is None or subject.tool.sharing == "E":
+        return  # a tool with a protocol of its own looks after its entries itself
+    groups: dict[tuple[str, bool], list[Refused]] = {}
+    deadline = time.monotonic() + min(subject.bounds.seconds, _LOOKING)
+    scanned = registry.load(subject.tool).scan(CacheDir(subject.real, ours=False), identity.this_host())
+    for looked, item in enumerate(scanned, start=1):
+        if isinstance(item, Refused) and item.kind in _KINDS and not _spared(subject, item):
+            groups.setdefault((item.kind, "/" in item.place), []).append(item)
+        if looked >= subject.bounds.entries or time.monotonic() > deadline:
+            what = f"only the first {counted(looked)} of {subject.path} were checked"
+            yield Finding(NOTE, what, look(subject.path), "a fault beyond is not in this report")
+            break
+    for (kind, _), items in groups.items():
         severity, why = _judge(subject, items[0])
         places = list(dict.fromkeys(_entry(subject, item) for item in items))
         what = f"{plural(len(items), f'{kind} entry', f'{kind} entries')} in {subject.path}: {items[0].why}"
-        fix = f"rm -r {commands.paths(places[:_MOST])}"
         where = look(os.path.join(subject.real, items[0].place))
-        fix = subject.as_owner(where.owner, fix)
-        return Finding(self.name, severity, what, where, why, "" if kind == "unknown" else fix, len(items))
+        fix = subject.as_owner(where.owner, f"rm -r {commands.paths(places[:_MOST])}")
+        yield Finding(severity, what, where, why, "" if kind == "unknown" else fix, len(items))
 
 
 def _entry(subject: Subject, item: Refused) -> str:
@@ -111,47 +103,35 @@ _ALL_PROCESSES = "pid:[4026531836]"
 _LONG_AGO = 24 * 3600.0
 
 
-class Orphans(Check):
-    name = "orphans"
-    summary = "torch extension locks whose maker is gone, for which every later build waits for ever"
-    roles = frozenset({CACHE})
-    walks = True
-    fixes = "removes own lock files whose makers are certainly gone"
+def orphans(subject: Subject) -> Iterator[Finding]:
+    """Torch extension locks whose maker is gone, for which every later build waits for ever."""
+    tree = subject.tree
+    builds = {entry.name.rpartition("/")[0] for entry in tree.entries if entry.name.endswith("/" + _BUILD_FILE)}
+    for entry in tree.entries:
+        folder, _, base = entry.name.rpartition("/")
+        if base == _LOCK and folder in builds and _is_baton(subject, entry, folder) and _is_left(subject, entry):
+            yield _lock(subject, entry)
+    # A doctor that was killed, or left behind on a file system that hung, leaves what it was trying out.
+    probes = [entry for entry in tree.entries if entry.name.startswith(PREFIX) and "/" not in entry.name]
+    ours = [entry for entry in probes if entry.uid == subject.machine.uid and _is_old(entry)]
+    what = f"{plural(len(ours), 'probe')} that an interrupted `ondol doctor` left"
+    fix = f"rm -r {commands.paths(tree.full(entry) for entry in ours[:20])}"
+    yield from tree.finding(NOTE, what, ours, "harmless, and in the way", fix)
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        tree = subject.tree
-        builds = {entry.name.rpartition("/")[0] for entry in tree.entries if entry.name.endswith("/" + _BUILD_FILE)}
-        for entry in tree.entries:
-            folder, _, base = entry.name.rpartition("/")
-            if base == _LOCK and folder in builds and _is_baton(subject, entry, folder) and _is_left(subject, entry):
-                yield self._lock(subject, entry)
-        yield from self._probes(subject)
 
-    def _lock(self, subject: Subject, entry: Seen) -> Finding:
-        path = subject.tree.full(entry)
-        ours = entry.uid == subject.machine.uid
-        what = f"a build lock of torch, {age(time.time() - entry.modified)} old, that no process on this machine holds"
-        why = "every job that builds this extension waits for it, for ever and in silence (torch up to 2.13)"
-        fix = subject.as_owner(entry.uid, f"rm {commands.quote(path)}")
-        gone = ours and _certainly_gone(subject, entry)
-        repairs = (Repair("remove", path, entry.device, entry.inode, written_ns=entry.modified_ns),) if gone else ()
-        return Finding(self.name, ERROR, what, subject.tree.place(entry), why, fix, 1, repairs)
+def _lock(subject: Subject, entry: Seen) -> Finding:
+    path = subject.tree.full(entry)
+    ours = entry.uid == subject.machine.uid
+    what = f"a build lock of torch, {age(time.time() - entry.modified)} old, that no process on this machine holds"
+    why = "every job that builds this extension waits for it, for ever and in silence (torch up to 2.13)"
+    fix = subject.as_owner(entry.uid, f"rm {commands.quote(path)}")
+    gone = ours and _certainly_gone(subject, entry)
+    repairs = (Repair("remove", path, entry.device, entry.inode, written_ns=entry.modified_ns),) if gone else ()
+    return Finding(ERROR, what, subject.tree.place(entry), why, fix, 1, repairs)
 
-    def _probes(self, subject: Subject) -> Iterator[Finding]:
-        """A doctor that was killed, or left behind on a file system that hung, leaves what it was trying out."""
-        now = time.time()
-        left = [
-            entry
-            for entry in subject.tree.entries
-            if entry.name.startswith(PREFIX) and "/" not in entry.name and now - entry.modified > _LONG_AGO
-        ]
-        ours = [entry for entry in left if entry.uid == subject.machine.uid]
-        if ours:
-            paths = [subject.tree.full(entry) for entry in ours]
-            what = f"{plural(len(ours), 'probe')} that an interrupted `ondol doctor` left"
-            fix = f"rm -r {commands.paths(paths[:20])}"
-            where = subject.tree.place(ours[0])
-            yield Finding(self.name, NOTE, what, where, "harmless, and in the way", fix, len(ours))
+
+def _is_old(entry: Seen) -> bool:
+    return time.time() - entry.modified > _LONG_AGO
 
 
 def _is_baton(subject: Subject, entry: Seen, folder: str) -> bool:
@@ -167,8 +147,7 @@ def _is_baton(subject: Subject, entry: Seen, folder: str) -> bool:
 
 def _is_left(subject: Subject, entry: Seen) -> bool:
     if entry.uid != subject.machine.uid != 0:
-        # Another user's processes do not show us their files: only age can tell.
-        return time.time() - entry.modified > _LONG_AGO
+        return _is_old(entry)  # another user's processes do not show us their files: only age can tell
     return not _is_held(entry)
 
 
@@ -190,7 +169,7 @@ def _is_held(entry: Seen) -> bool:
 
 def _certainly_gone(subject: Subject, entry: Seen) -> bool:
     """Nobody here holds it. Somebody may elsewhere: on another machine, or in a container that we cannot look into."""
-    if time.time() - entry.modified > _LONG_AGO:
+    if _is_old(entry):
         return True
     if filesystem.is_network(subject.mount.kind):
         return False

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from ondol.doctor import commands, installed, rights, versions
-from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, look, place
-from ondol.doctor.subject import MACHINE, Subject
+from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Location, look, place
+from ondol.doctor.subject import Subject
 from ondol.errors import RoomError
 from ondol.host import filesystem, identity
 from ondol.room import choose
@@ -21,39 +21,32 @@ from ondol.tools import registry, table
 from ondol.words import plural
 
 
-class Home(Check):
-    name = "home"
-    summary = "a HOME that is not set, not there, not writable, or another user's"
-    roles = frozenset({MACHINE})
+def home(subject: Subject) -> Iterator[Finding]:
+    """A HOME that is not set, not there, not writable, or another user's."""
+    me, env = subject.machine.uid, subject.machine.env
+    path, source = env.get("HOME", ""), "HOME"
+    if not path:
+        account = identity.account(me)
+        path, source = account.pw_dir if account else "", "the user database's home"
+    if not path:
+        what = "HOME is not set, and the user database knows none"
+        why = "`~` stays `~`: tools make a directory of that name"
+        yield Finding(_severity(env, ""), what, look("/"), why, _fix(me))
+    elif trouble := _trouble(path):
+        why = "tools that keep their cache there fail with PermissionError or FileNotFoundError"
+        yield Finding(_severity(env, path), f"{source} is {path}, which {trouble}", look(path), why, _fix(me))
+    elif (owner := os.stat(path).st_uid) != me:
+        what = f"{source} is {path}, which belongs to uid {owner} and not to uid {me}"
+        why = f"caches made there by this job belong to uid {me}, and later jobs of uid {owner} cannot write them"
+        yield Finding(WARNING, what, look(path), why, _fix(me))
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        me, env = subject.machine.uid, subject.machine.env
-        home, source = env.get("HOME", ""), "HOME"
-        if not home:
-            account = identity.account(me)
-            home, source = account.pw_dir if account else "", "the user database's home"
-        if not home:
-            what = "HOME is not set, and the user database knows none"
-            why = "`~` stays `~`: tools make a directory of that name"
-            yield Finding(self.name, self._severity(subject, ""), what, look("/"), why, _fix(me))
-            return
-        trouble = _trouble(home)
-        if trouble:
-            why = "tools that keep their cache there fail with PermissionError or FileNotFoundError"
-            what = f"{source} is {home}, which {trouble}"
-            yield Finding(self.name, self._severity(subject, home), what, look(home), why, _fix(me))
-        elif (owner := os.stat(home).st_uid) != me:
-            what = f"{source} is {home}, which belongs to uid {owner} and not to uid {me}"
-            why = f"caches made there by this job belong to uid {me}, and later jobs of uid {owner} cannot write them"
-            yield Finding(self.name, WARNING, what, look(home), why, _fix(me))
 
-    @staticmethod
-    def _severity(subject: Subject, home: str) -> str:
-        """An error if a tool would go there; whoever has set all the variables needs no home."""
-        places = [table.default_location(row, subject.machine.env) for row in registry.everything()]
-        below = home.rstrip("/") + "/"
-        inside = [where for where in places if where and (where.startswith(below) or not os.path.isabs(where))]
-        return ERROR if inside else WARNING
+def _severity(env: Mapping[str, str], path: str) -> str:
+    """An error if a tool would go there; whoever has set all the variables needs no home."""
+    places = [table.default_location(row, env) for row in registry.everything()]
+    below = path.rstrip("/") + "/"
+    inside = [where for where in places if where and (where.startswith(below) or not os.path.isabs(where))]
+    return ERROR if inside else WARNING
 
 
 def _trouble(home: str) -> str:
@@ -77,29 +70,21 @@ VARIABLES = ("TMPDIR", "TEMP", "TMP")
 _LONGEST = 80
 
 
-class Tmpdir(Check):
-    name = "tmpdir"
-    summary = "a TMPDIR that is missing, a file, unwritable, a foreign link, or open to all without the sticky bit"
-    roles = frozenset({MACHINE})
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        env = subject.machine.env
-        for name in VARIABLES:
-            if env.get(name):
-                yield from self._judge(subject, name, env[name], f"export {name}=/tmp")
-        if env.get("TMPDIR") not in ("/tmp", "/tmp/"):
-            yield from self._judge(subject, "the default", "/tmp", "")
-
-    def _judge(self, subject: Subject, source: str, path: str, fix: str) -> Iterator[Finding]:
+def tmpdir(subject: Subject) -> Iterator[Finding]:
+    """A TMPDIR that is missing, a file, unwritable, a foreign link, or open to all without the sticky bit."""
+    env = subject.machine.env
+    places = [(name, env[name], f"export {name}=/tmp") for name in VARIABLES if env.get(name)]
+    if env.get("TMPDIR") not in ("/tmp", "/tmp/"):
+        places.append(("the default", "/tmp", ""))
+    for source, path, fix in places:
         what, why = trouble(path, subject.machine.uid)
-        if path == "/tmp" and what:
-            fix = subject.as_root("chmod 1777 /tmp")
         if what:
-            yield Finding(self.name, ERROR, f"{source} is {path}, which {what}", look(path), why, fix)
+            fix = subject.as_root("chmod 1777 /tmp") if path == "/tmp" else fix
+            yield Finding(ERROR, f"{source} is {path}, which {what}", look(path), why, fix)
         elif len(os.fsencode(path)) > _LONGEST:
             what = f"{source} is {len(os.fsencode(path))} bytes long: {path}"
             why = "sockets of multiprocessing and of tool servers below it fail with `AF_UNIX path too long`"
-            yield Finding(self.name, WARNING, what, look(path), why, fix)
+            yield Finding(WARNING, what, look(path), why, fix)
 
 
 def trouble(path: str, me: int) -> tuple[str, str]:
@@ -125,32 +110,23 @@ def trouble(path: str, me: int) -> tuple[str, str]:
     return "", ""
 
 
-class User(Check):
-    name = "user"
-    summary = "a UID that the user database does not know, as in containers that run under any UID"
-    roles = frozenset({MACHINE})
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        uid, env = subject.machine.uid, subject.machine.env
-        if identity.account(uid):
-            return
-        where = place("/etc/passwd", os.stat("/etc/passwd") if os.path.exists("/etc/passwd") else None)
-        what = f"uid {uid} has no entry in the user database"
-        if any(env.get(name) for name in identity.NAMES):
-            why = "programs that ask for it by number (ssh, some launchers) fail; those that read USER do not"
-            yield Finding(self.name, NOTE, what, where, why, _entry(uid))
-            return
-        found = [one.version for one in installed.find(("torch",), env)]
-        old = [version for version in found if versions.release(version) < versions.TORCH_NEEDS_A_NAME_BEFORE]
-        why = "libraries that name a directory after the user fail with KeyError: getpwuid(): uid not found"
-        if old:
-            why += f"; torch {old[0]}, which is installed, is one of them"
-        fix = f"export USER=uid{uid} LOGNAME=uid{uid}"
-        yield Finding(self.name, ERROR if old else WARNING, what, where, why, fix)
-
-
-def _entry(uid: int) -> str:
-    return f"echo 'ci:x:{uid}:{os.getegid()}::/tmp:/bin/sh' | sudo tee -a /etc/passwd"
+def user(subject: Subject) -> Iterator[Finding]:
+    """A UID that the user database does not know, as in containers that run under any UID."""
+    uid, env = subject.machine.uid, subject.machine.env
+    if identity.account(uid):
+        return
+    where, what = look("/etc/passwd"), f"uid {uid} has no entry in the user database"
+    if any(env.get(name) for name in identity.NAMES):
+        why = "programs that ask for it by number (ssh, some launchers) fail; those that read USER do not"
+        fix = f"echo 'ci:x:{uid}:{os.getegid()}::/tmp:/bin/sh' | sudo tee -a /etc/passwd"
+        yield Finding(NOTE, what, where, why, fix)
+        return
+    found = [one.version for one in installed.find(("torch",), env)]
+    old = [version for version in found if versions.release(version) < versions.TORCH_NEEDS_A_NAME_BEFORE]
+    why = "libraries that name a directory after the user fail with KeyError: getpwuid(): uid not found"
+    if old:
+        why += f"; torch {old[0]}, which is installed, is one of them"
+    yield Finding(ERROR if old else WARNING, what, where, why, f"export USER=uid{uid} LOGNAME=uid{uid}")
 
 
 #: The same name for every user → (whose it is, how bad). Held by one user, it keeps all others out.
@@ -170,53 +146,46 @@ _PERSONAL = {
 _MOST = 100_000
 
 
-class Leftovers(Check):
-    name = "leftovers"
-    summary = "directories and lock files that tools use in temporary space, taken by another user"
-    roles = frozenset({MACHINE})
+def leftovers(subject: Subject) -> Iterator[Finding]:
+    """Directories and lock files that tools use in temporary space, taken by another user."""
+    env, uid = subject.machine.env, subject.machine.uid
+    account = identity.account(uid)
+    users = {env.get("LOGNAME"), env.get("USER"), account.pw_name if account else ""} - {None, ""}
+    personal = {
+        pattern.format(user=name, uid=uid): tool for pattern, tool in _PERSONAL.items() for name in users or {""}
+    }
+    for folder in dict.fromkeys([env.get("TMPDIR") or "/tmp", "/tmp"]):
+        if os.path.isdir(folder):
+            yield from _left_in(subject, os.path.realpath(folder), personal)
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        env, uid = subject.machine.env, subject.machine.uid
-        account = identity.account(uid)
-        users = {env.get("LOGNAME"), env.get("USER"), account.pw_name if account else ""} - {None, ""}
-        personal = {
-            pattern.format(user=user, uid=uid): tool for pattern, tool in _PERSONAL.items() for user in users or {""}
-        }
-        for folder in dict.fromkeys([env.get("TMPDIR") or "/tmp", "/tmp"]):
-            if os.path.isdir(folder):
-                yield from self._look(subject, os.path.realpath(folder), personal)
 
-    def _look(self, subject: Subject, folder: str, personal: dict[str, str]) -> Iterator[Finding]:
-        locks: list[tuple[str, os.stat_result]] = []
-        me = subject.machine.uid
-        with os.scandir(folder) as listing:
-            for entry in islice(listing, _MOST):
-                wanted = entry.name in personal or entry.name in _FIXED or entry.name.endswith(".lock")
-                status = _lstat(entry.path) if wanted else None
-                if status is None or status.st_uid == me:
-                    continue
-                if entry.name in personal:
-                    yield self._trap(subject, entry.path, status, personal[entry.name])
-                elif entry.name in _FIXED and not _usable(entry.path, status):
-                    yield self._taken(subject, entry.path, status, *_FIXED[entry.name])
-                elif entry.name.endswith(".lock") and _is_closed_file(entry.path, status):
-                    locks.append((entry.path, status))
-        if locks:
-            path, status = locks[0]
-            what = f"{plural(len(locks), 'lock file')} of other users in {folder} that uid {me} cannot open"
-            why = "a tool that uses the same name for its lock fails, or waits for ever"
-            fix = subject.as_root(f"rm {commands.paths(path for path, _ in locks[:20])}")
-            yield Finding(self.name, WARNING, what, place(path, status), why, fix, len(locks))
-
-    def _trap(self, subject: Subject, path: str, status: os.stat_result, tool: str) -> Finding:
-        what = f"{path}, where {tool} keeps this user's compiled code, belongs to uid {status.st_uid}"
-        why = "either jobs fail there, or they run what its owner puts there"
-        return Finding(self.name, ERROR, what, place(path, status), why, _remove(subject, path))
-
-    def _taken(self, subject: Subject, path: str, status: os.stat_result, tool: str, severity: str) -> Finding:
-        what = f"{path} belongs to uid {status.st_uid}, and uid {subject.machine.uid} cannot write there"
-        why = f"{tool} uses this very name for every user and fails with PermissionError; a TMPDIR of one's own helps"
-        return Finding(self.name, severity, what, place(path, status), why, _remove(subject, path))
+def _left_in(subject: Subject, folder: str, personal: dict[str, str]) -> Iterator[Finding]:
+    locks: list[tuple[str, os.stat_result]] = []
+    me = subject.machine.uid
+    with os.scandir(folder) as listing:
+        for entry in islice(listing, _MOST):
+            path, name = entry.path, entry.name
+            wanted = name in personal or name in _FIXED or name.endswith(".lock")
+            status = _lstat(path) if wanted else None
+            if status is None or status.st_uid == me:
+                continue
+            fix = subject.as_root(f"rm -r {commands.quote(path)}")
+            if name in personal:
+                what = f"{path}, where {personal[name]} keeps this user's compiled code, belongs to uid {status.st_uid}"
+                why = "either jobs fail there, or they run what its owner puts there"
+                yield Finding(ERROR, what, place(path, status), why, fix)
+            elif name in _FIXED and not _usable(path, status):
+                tool, severity = _FIXED[name]
+                what = f"{path} belongs to uid {status.st_uid}, and uid {me} cannot write there"
+                why = f"{tool} uses this very name for every user and fails with PermissionError; "
+                yield Finding(severity, what, place(path, status), f"{why}a TMPDIR of one's own helps", fix)
+            elif name.endswith(".lock") and _is_closed_file(path, status):
+                locks.append((path, status))
+    if locks:
+        what = f"{plural(len(locks), 'lock file')} of other users in {folder} that uid {me} cannot open"
+        why = "a tool that uses the same name for its lock fails, or waits for ever"
+        fix = subject.as_root(f"rm {commands.paths(path for path, _ in locks[:20])}")
+        yield Finding(WARNING, what, place(*locks[0]), why, fix, len(locks))
 
 
 def _lstat(path: str) -> os.stat_result | None:
@@ -234,56 +203,44 @@ def _is_closed_file(path: str, status: os.stat_result) -> bool:
     return stat.S_ISREG(status.st_mode) and not os.access(path, os.W_OK, effective_ids=True)
 
 
-def _remove(subject: Subject, path: str) -> str:
-    return subject.as_root(f"rm -r {commands.quote(path)}")
+def libraries(subject: Subject) -> Iterator[Finding]:
+    """Releases of filelock and Triton that are known to break shared caches, in the interpreters at hand."""
+    packages = tuple(sorted({bad.package for bad in versions.BAD}))
+    for one in installed.find(packages, subject.machine.env):
+        for bad in versions.known_bad(one.package, one.version):
+            what = f"{one.package} {one.version} {bad.what}"
+            fix = f"{commands.quote(one.python)} -m pip install {commands.quote(bad.wanted)}"
+            yield Finding(WARNING, what, look(one.folder), bad.why, fix)
 
 
-class BadLibraries(Check):
-    name = "libraries"
-    summary = "releases of filelock and Triton that are known to break shared caches, in the interpreters at hand"
-    roles = frozenset({MACHINE})
+def rooms(subject: Subject) -> Iterator[Finding]:
+    """No local directory in which `ondol run` can make its private room, or not the one that was asked for."""
+    tried: dict[str, filesystem.Usable] = {}
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        packages = tuple(sorted({bad.package for bad in versions.BAD}))
-        for one in installed.find(packages, subject.machine.env):
-            for bad in versions.known_bad(one.package, one.version):
-                what = f"{one.package} {one.version} {bad.what}"
-                fix = f"{commands.quote(one.python)} -m pip install {commands.quote(bad.wanted)}"
-                yield Finding(self.name, bad.severity, what, look(one.folder), bad.why, fix)
+    def why_not(path: str) -> str:
+        tried[path] = filesystem.try_directory(path)
+        return tried[path].why_not
 
-
-class Rooms(Check):
-    name = "rooms"
-    summary = "no local directory in which `ondol run` can make its private room, or not the one that was asked for"
-    roles = frozenset({MACHINE})
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        tried: dict[str, filesystem.Usable] = {}
-
-        def why_not(path: str) -> str:
-            tried[path] = filesystem.try_directory(path)
-            return tried[path].why_not
-
-        fix = "ondol run --room-dir DIRECTORY -- COMMAND"
-        offers = choose.candidates(subject.machine.room_dir, subject.machine.env)
-        try:
-            choice = choose.choose(offers, _is_network, why_not)
-        except RoomError as error:
-            why = "jobs run without a room: with the tools' own caches, as without Ondol"
-            yield Finding(self.name, ERROR, f"{error.what}: {error.because}", place("/tmp"), why, fix)
-            return
-        chosen = choice.candidate.path
-        for passed, reason in choice.passed:
-            if passed.source == "--room-dir" or filesystem.REPLACE in reason:
-                what = f"{passed.source} {passed.path} cannot be used: {reason}"
-                yield Finding(self.name, WARNING, what, look(passed.path), f"rooms are made in {chosen} instead", fix)
-        if _is_network(chosen):
-            what = f"the only place for a room is {chosen}, on a network file system"
-            yield Finding(self.name, WARNING, what, look(chosen), "filling and compiling there is slow", fix)
-        if not tried[chosen].keeps_atime:
-            what = f"reading a file in {chosen} does not move its access time (noatime?)"
-            why = "`ondol run` cannot tell which entries were used; nothing else suffers"
-            yield Finding(self.name, NOTE, what, look(chosen), why)
+    fix = "ondol run --room-dir DIRECTORY -- COMMAND"
+    offers = choose.candidates(subject.machine.room_dir, subject.machine.env)
+    try:
+        choice = choose.choose(offers, _is_network, why_not)
+    except RoomError as error:
+        why = "jobs run without a room: with the tools' own caches, as without Ondol"
+        yield Finding(ERROR, f"{error.what}: {error.because}", Location("/tmp"), why, fix)
+        return
+    chosen = choice.candidate.path
+    for passed, reason in choice.passed:
+        if passed.source == "--room-dir" or filesystem.REPLACE in reason:
+            what = f"{passed.source} {passed.path} cannot be used: {reason}"
+            yield Finding(WARNING, what, look(passed.path), f"rooms are made in {chosen} instead", fix)
+    if _is_network(chosen):
+        what = f"the only place for a room is {chosen}, on a network file system"
+        yield Finding(WARNING, what, look(chosen), "filling and compiling there is slow", fix)
+    if not tried[chosen].keeps_atime:
+        what = f"reading a file in {chosen} does not move its access time (noatime?)"
+        why = "`ondol run` cannot tell which entries were used; nothing else suffers"
+        yield Finding(NOTE, what, look(chosen), why)
 
 
 def _is_network(path: str) -> bool:

@@ -11,8 +11,8 @@ import stat
 from collections.abc import Callable, Iterator
 
 from ondol.doctor import acl, commands, rights
-from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, place
-from ondol.doctor.subject import CACHE, Subject
+from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, place
+from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen, acl_of, is_lock
 from ondol.words import directories, plural
 
@@ -29,66 +29,52 @@ _TROUBLES = {
 }
 
 
-class Owners(Check):
-    name = "owners"
-    summary = "files and directories of another user that this user's jobs cannot use, at every level"
-    roles = frozenset({CACHE})
-    walks = True
+def owners(subject: Subject) -> Iterator[Finding]:
+    """Files and directories of another user that this user's jobs cannot use, at every level."""
+    tree, me = subject.tree, subject.machine.uid
+    blocked: dict[tuple[str, int], list[Seen]] = {}
+    for entry in tree.entries:
+        trouble = _trouble(entry)
+        if trouble and entry.uid != me:
+            blocked.setdefault((trouble, entry.uid), []).append(entry)
+    for (trouble, owner), entries in blocked.items():
+        names, cannot, why = _TROUBLES[trouble]
+        what = f"{plural(len(entries), *names)} of uid {owner} that uid {me} {cannot}"
+        yield from tree.finding(ERROR, what, entries, why, _remedy(subject))
+    if not blocked:
+        yield from _others_blocked(subject)
+    # In a sticky directory only the owner of a file can replace it, whatever the modes say.
+    sticky = {entry.name for entry in tree.entries if entry.is_dir and entry.uid != me and entry.mode & stat.S_ISVTX}
+    files = [entry for entry in tree.entries if entry.is_file and me not in (0, entry.uid)]
+    stuck = [entry for entry in files if entry.name.rpartition("/")[0] in sticky]
+    what = f"{plural(len(stuck), 'file')} of others in sticky directories, which uid {me} cannot replace"
+    why = "a job that renews such an entry fails with PermissionError when it renames its file over it"
+    fix = subject.as_root(commands.find(tree.path, "-type d", "chmod -t", plain=tree.is_plain))
+    yield from tree.finding(WARNING, what, stuck, why, fix)
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        tree, me = subject.tree, subject.machine.uid
-        blocked: dict[tuple[str, int], list[Seen]] = {}
-        for entry in tree.entries:
-            trouble = _trouble(entry)
-            if trouble and entry.uid != me:
-                blocked.setdefault((trouble, entry.uid), []).append(entry)
-        for (trouble, owner), entries in blocked.items():
-            names, cannot, why = _TROUBLES[trouble]
-            what = f"{plural(len(entries), *names)} of uid {owner} that uid {me} {cannot}"
-            where = tree.place(entries[0])
-            yield Finding(self.name, ERROR, what, where, why, _remedy(subject), len(entries))
-        if not blocked:
-            yield from self._others_blocked(subject)
-        yield from self._stuck(subject)
 
-    def _others_blocked(self, subject: Subject) -> Iterator[Finding]:
-        """We get on well (we may be root); the other users that left files here may not."""
-        tree = subject.tree
-        shared = tree.top.gid if tree.sharing == rights.GROUP else None
-        users = {entry.uid for entry in tree.entries}
-        closed: dict[int, list[Seen]] = {}
-        for entry in tree.entries:
-            if entry.is_dir and entry.name and not rights.others_can_create(entry.mode, entry.gid, shared):
-                closed.setdefault(entry.uid, []).append(entry)
-        for owner, entries in closed.items():
-            if shared is not None and owner == subject.machine.uid:
-                continue  # our own, in a directory that a group shares, are the business of the modes
-            others = sorted(users - {owner, 0})
-            if others:
-                use = f"that uid {', '.join(map(str, others[:5]))} uses too"
-            elif owner == 0 and tree.sharing in rights.OPEN:
-                use = "whose top is open to all users"
-            else:
-                continue  # nobody else is there
-            what = f"{directories(len(entries))} that only uid {owner} can write, in a cache {use}"
-            why = "jobs of the others fail with PermissionError when they make or renew an entry there"
-            yield Finding(self.name, WARNING, what, tree.place(entries[0]), why, _remedy(subject), len(entries))
-
-    def _stuck(self, subject: Subject) -> Iterator[Finding]:
-        """In a sticky directory only the owner of a file can replace it, whatever the modes say."""
-        tree, me = subject.tree, subject.machine.uid
-        folders = [entry for entry in tree.entries if entry.is_dir and entry.uid != me]
-        sticky = {entry.name for entry in folders if entry.mode & stat.S_ISVTX}
-        stuck = [
-            entry
-            for entry in tree.entries
-            if me not in (0, entry.uid) and entry.is_file and entry.name.rpartition("/")[0] in sticky
-        ]
-        if stuck:
-            what = f"{plural(len(stuck), 'file')} of others in sticky directories, which uid {me} cannot replace"
-            why = "a job that renews such an entry fails with PermissionError when it renames its file over it"
-            fix = subject.as_root(commands.find(tree.path, "-type d", "chmod -t", plain=tree.is_plain))
-            yield Finding(self.name, WARNING, what, tree.place(stuck[0]), why, fix, len(stuck))
+def _others_blocked(subject: Subject) -> Iterator[Finding]:
+    """We get on well (we may be root); the other users that left files here may not."""
+    tree = subject.tree
+    shared = tree.top.gid if tree.sharing == rights.GROUP else None
+    users = {entry.uid for entry in tree.entries}
+    closed: dict[int, list[Seen]] = {}
+    for entry in tree.entries:
+        if entry.is_dir and entry.name and not rights.others_can_create(entry.mode, entry.gid, shared):
+            closed.setdefault(entry.uid, []).append(entry)
+    for owner, entries in closed.items():
+        if shared is not None and owner == subject.machine.uid:
+            continue  # our own, in a directory that a group shares, are the business of the modes
+        others = sorted(users - {owner, 0})
+        if others:
+            use = f"that uid {', '.join(map(str, others[:5]))} uses too"
+        elif owner == 0 and tree.sharing in rights.OPEN:
+            use = "whose top is open to all users"
+        else:
+            continue  # nobody else is there
+        what = f"{directories(len(entries))} that only uid {owner} can write, in a cache {use}"
+        why = "jobs of the others fail with PermissionError when they make or renew an entry there"
+        yield from tree.finding(WARNING, what, entries, why, _remedy(subject))
 
 
 def _trouble(entry: Seen) -> str:
@@ -120,46 +106,38 @@ def _remedy(subject: Subject) -> str:
 Missing = Callable[[Seen], int]
 
 
-class Modes(Check):
-    name = "modes"
-    summary = "own files and directories that the owner, or the group that shares the cache, cannot use"
-    roles = frozenset({CACHE})
-    walks = True
-    fixes = "adds the missing bits for the owner, and for the group in a directory that a group shares"
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        ours = [entry for entry in subject.tree.entries if entry.uid == subject.machine.uid]
-        folders = [entry for entry in ours if entry.is_dir]
-        plain = [entry for entry in ours if entry.is_file]
-        why = "the owner itself is locked out: the tool fails there"
-        yield from _lacking(subject, folders, _for_owner, ERROR, "cannot be used by their own owner", why)
-        yield from _lacking(subject, plain, _for_owner, ERROR, "cannot be read by their own owner", why)
-        if subject.tree.sharing == rights.GROUP:
-            yield from self._for_group(subject, folders, plain)
-        elif subject.tree.sharing in rights.OPEN and len(ours) < len(subject.tree.entries):
-            yield from self._for_everybody(subject, [entry for entry in plain if not entry.mode & stat.S_IROTH])
-
-    def _for_group(self, subject: Subject, folders: list[Seen], plain: list[Seen]) -> Iterator[Finding]:
-        gid = subject.tree.top.gid
-        folders = [entry for entry in folders if entry.gid == gid]
-        plain = [entry for entry in plain if entry.gid == gid]
-        who = f"the group {gid} that shares the cache"
-        why = f"jobs of other members of group {gid} fail with PermissionError there"
-        yield from _lacking(subject, folders, _for_group, WARNING, f"closed to {who}", why)
-        yield from _lacking(subject, plain, _for_group, WARNING, f"closed to {who}", why)
-        why = "harmless where a tool replaces files; one that writes into them (ninja, in-place caches) fails"
-        rest = [entry for entry in plain if not _for_group(entry)]
-        yield from _lacking(subject, rest, _to_write, NOTE, f"not writable for {who}", why)
-
-    def _for_everybody(self, subject: Subject, closed: list[Seen]) -> Iterator[Finding]:
-        """Only said: to open files to every user of the machine is not for us to decide."""
-        if not closed:
-            return
-        what = f"{plural(len(closed), 'file', 'files')} closed to the other users of the cache"
+def modes(subject: Subject) -> Iterator[Finding]:
+    """Own files and directories that the owner, or the group that shares the cache, cannot use."""
+    tree = subject.tree
+    ours = [entry for entry in tree.entries if entry.uid == subject.machine.uid]
+    folders = [entry for entry in ours if entry.is_dir]
+    plain = [entry for entry in ours if entry.is_file]
+    why = "the owner itself is locked out: the tool fails there"
+    yield from _lacking(subject, folders, _for_owner, ERROR, "cannot be used by their own owner", why)
+    yield from _lacking(subject, plain, _for_owner, ERROR, "cannot be read by their own owner", why)
+    if tree.sharing == rights.GROUP:
+        yield from _closed_to_group(subject, folders, plain)
+    elif tree.sharing in rights.OPEN and len(ours) < len(tree.entries):
+        # Only said: to open files to every user of the machine is not for us to decide.
+        closed = [entry for entry in plain if not entry.mode & stat.S_IROTH]
+        what = f"{plural(len(closed), 'file')} closed to the other users of the cache"
         why = "a tool of theirs that finds such an entry takes it for a hit and fails with PermissionError"
         selection = f"-type f -uid {subject.machine.uid}"
-        fix = commands.find(subject.tree.path, selection, "chmod a+r", plain=subject.tree.is_plain)
-        yield Finding(self.name, WARNING, what, subject.tree.place(closed[0]), why, fix, len(closed))
+        fix = commands.find(tree.path, selection, "chmod a+r", plain=tree.is_plain)
+        yield from tree.finding(WARNING, what, closed, why, fix)
+
+
+def _closed_to_group(subject: Subject, folders: list[Seen], plain: list[Seen]) -> Iterator[Finding]:
+    gid = subject.tree.top.gid
+    folders = [entry for entry in folders if entry.gid == gid]
+    plain = [entry for entry in plain if entry.gid == gid]
+    who = f"the group {gid} that shares the cache"
+    why = f"jobs of other members of group {gid} fail with PermissionError there"
+    yield from _lacking(subject, folders, _for_group, WARNING, f"closed to {who}", why)
+    yield from _lacking(subject, plain, _for_group, WARNING, f"closed to {who}", why)
+    why = "harmless where a tool replaces files; one that writes into them (ninja, in-place caches) fails"
+    rest = [entry for entry in plain if not _for_group(entry)]
+    yield from _lacking(subject, rest, _to_write, NOTE, f"not writable for {who}", why)
 
 
 def _for_owner(entry: Seen) -> int:
@@ -178,7 +156,7 @@ def _to_write(entry: Seen) -> int:
 
 
 def _lacking(
-    subject: Subject, entries: list[Seen], missing: Missing, severity: str, what: str, why: str
+    subject: Subject, entries: list[Seen], missing: Callable[[Seen], int], severity: str, what: str, why: str
 ) -> Iterator[Finding]:
     """One finding for all of a kind; what each lacks is exact in its repair."""
     lacking = [(entry, bits) for entry in entries if (bits := missing(entry))]
@@ -201,87 +179,57 @@ def _lacking(
         chmod, end = "ls -l", "+"
     fix = commands.find(subject.tree.path, selection, chmod, plain=subject.tree.is_plain, end=end)
     text = f"{plural(len(lacking), *names)} {what}"
-    yield Finding(Modes.name, severity, text, subject.tree.place(lacking[0][0]), why, fix, len(lacking), repairs)
+    yield from subject.tree.finding(severity, text, [entry for entry, _ in lacking], why, fix, repairs)
 
 
-class Setgid(Check):
-    name = "setgid"
-    summary = "in a cache that a group shares: directories without setgid, and entries that belong to another group"
-    roles = frozenset({CACHE})
-    walks = True
-    fixes = "sets setgid on own directories of the sharing group"
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        tree = subject.tree
-        if tree.sharing != rights.GROUP:
-            return
-        gid = tree.top.gid
-        bare = [entry for entry in tree.entries if entry.is_dir and entry.gid == gid and not entry.mode & stat.S_ISGID]
-        yield from self._bare(subject, [entry for entry in bare if entry.uid == subject.machine.uid], ours=True)
-        yield from self._bare(subject, [entry for entry in bare if entry.uid != subject.machine.uid], ours=False)
-        strays = [entry for entry in tree.entries if entry.gid != gid and (entry.is_dir or entry.is_file)]
-        if strays:
-            what = f"{plural(len(strays), 'file or directory belongs', 'files and directories belong')} "
-            what += f"to another group than {gid}, which shares the cache"
-            why = f"members of group {gid} have only the rights of strangers there"
-            fix = subject.as_root(commands.throughout(tree.path, f"chgrp {gid}", plain=tree.is_plain))
-            yield Finding(self.name, WARNING, what, tree.place(strays[0]), why, fix, len(strays))
-
-    def _bare(self, subject: Subject, entries: list[Seen], *, ours: bool) -> Iterator[Finding]:
-        if not entries:
-            return
-        tree = subject.tree
-        what = f"{directories(len(entries))} without setgid in a cache that group {tree.top.gid} shares"
-        why = "what a job makes there belongs to the job's own group, and the other members cannot write it"
-        command = commands.find(tree.path, f"-type d -gid {tree.top.gid}", "chmod g+s", plain=tree.is_plain)
-        repairs = tuple(tree.chmod(entry, add=stat.S_ISGID) for entry in entries if ours)
-        fix = command if ours else subject.as_root(command)
-        yield Finding(self.name, WARNING, what, tree.place(entries[0]), why, fix, len(entries), repairs)
+def setgid(subject: Subject) -> Iterator[Finding]:
+    """In a cache that a group shares: directories without setgid, and entries that belong to another group."""
+    tree, me = subject.tree, subject.machine.uid
+    if tree.sharing != rights.GROUP:
+        return
+    gid = tree.top.gid
+    bare = [entry for entry in tree.entries if entry.is_dir and entry.gid == gid and not entry.mode & stat.S_ISGID]
+    why = "what a job makes there belongs to the job's own group, and the other members cannot write it"
+    fix = commands.find(tree.path, f"-type d -gid {gid}", "chmod g+s", plain=tree.is_plain)
+    for ours in (True, False):
+        these = [entry for entry in bare if (entry.uid == me) == ours]
+        what = f"{directories(len(these))} without setgid in a cache that group {gid} shares"
+        repairs = tuple(tree.chmod(entry, add=stat.S_ISGID) for entry in these if ours)
+        yield from tree.finding(WARNING, what, these, why, fix if ours else subject.as_root(fix), repairs)
+    strays = [entry for entry in tree.entries if entry.gid != gid and (entry.is_dir or entry.is_file)]
+    what = f"{plural(len(strays), 'file or directory belongs', 'files and directories belong')} "
+    what += f"to another group than {gid}, which shares the cache"
+    why = f"members of group {gid} have only the rights of strangers there"
+    fix = subject.as_root(commands.throughout(tree.path, f"chgrp {gid}", plain=tree.is_plain))
+    yield from tree.finding(WARNING, what, strays, why, fix)
 
 
-class Acls(Check):
-    name = "acls"
-    summary = "access control lists that a mask has taken back, and directories without the default list of their top"
-    roles = frozenset({CACHE})
-    walks = True
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        yield from self._masked(subject)
-        yield from self._not_handed_on(subject)
-
-    def _masked(self, subject: Subject) -> Iterator[Finding]:
-        """A program that makes a directory with mode 0755, or a file with 0600, takes the list's rights back."""
-        tree = subject.tree
-        masked: list[tuple[Seen, acl.Named]] = []
-        for entry in tree.entries:
-            if entry.is_dir or entry.is_file:
-                lost = [named for named in acl.parse(acl_of(tree.full(entry), acl.ACCESS)) if _lost(entry, named)]
-                masked += [(entry, named) for named in lost[:1]]
-        if not masked:
-            return
-        entry, named = masked[0]
+def acls(subject: Subject) -> Iterator[Finding]:
+    """Access control lists that a mask has taken back, and directories without the default list of their top."""
+    tree = subject.tree
+    # A program that makes a directory with mode 0755, or a file with 0600, takes the list's rights back.
+    masked: list[tuple[Seen, acl.Named]] = []
+    for entry in tree.entries:
+        if entry.is_dir or entry.is_file:
+            lost = [named for named in acl.parse(acl_of(tree.full(entry), acl.ACCESS)) if _lost(entry, named)]
+            masked += [(entry, named) for named in lost[:1]]
+    if masked:
+        named = masked[0][1]
         who = f"{named.kind} {named.number}"
         what = f"{plural(len(masked), 'access control list')} whose mask takes rights back: {who} is granted "
         what += f"{acl.letters(named.granted)} and has {acl.letters(named.effective)}"
         why = f"jobs of {who} fail with PermissionError although `getfacl` lists them"
         fix = subject.as_root(commands.throughout(tree.path, "setfacl -m m::rwX", plain=tree.is_plain))
-        yield Finding(self.name, WARNING, what, tree.place(entry), why, fix, len(masked))
-
-    def _not_handed_on(self, subject: Subject) -> Iterator[Finding]:
-        tree = subject.tree
-        wanted = acl.parse(acl_of(tree.path, acl.DEFAULT))
-        if not wanted:
-            return
-        without = [
-            entry for entry in tree.entries if entry.is_dir and not acl.parse(acl_of(tree.full(entry), acl.DEFAULT))
-        ]
-        if without:
-            what = f"{directories(len(without))} without the default access control list of the top"
-            why = "what a job makes there is open to nobody whom the list names"
-            path = commands.quote(tree.path)
-            command = f'setfacl -d -m "$(getfacl -cdEp {path} | grep . | paste -sd,)"'
-            fix = subject.as_root(commands.find(tree.path, "-type d", command, plain=tree.is_plain))
-            yield Finding(self.name, WARNING, what, tree.place(without[0]), why, fix, len(without))
+        yield from tree.finding(WARNING, what, [entry for entry, _ in masked], why, fix)
+    if not acl.parse(acl_of(tree.path, acl.DEFAULT)):
+        return
+    folders = [entry for entry in tree.entries if entry.is_dir]
+    without = [entry for entry in folders if not acl.parse(acl_of(tree.full(entry), acl.DEFAULT))]
+    what = f"{directories(len(without))} without the default access control list of the top"
+    why = "what a job makes there is open to nobody whom the list names"
+    command = f'setfacl -d -m "$(getfacl -cdEp {commands.quote(tree.path)} | grep . | paste -sd,)"'
+    fix = subject.as_root(commands.find(tree.path, "-type d", command, plain=tree.is_plain))
+    yield from tree.finding(WARNING, what, without, why, fix)
 
 
 def _lost(entry: Seen, named: acl.Named) -> bool:
@@ -290,38 +238,23 @@ def _lost(entry: Seen, named: acl.Named) -> bool:
     return bool((named.granted & ~named.effective) & matters)
 
 
-class WorldWritable(Check):
-    name = "world-writable"
-    summary = "a cache, or a directory on the way to it, in which every user of the machine can replace what jobs load"
-    roles = frozenset({CACHE})
-    walks = True
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        tree = subject.tree
-        open_to_all = [
-            entry for entry in tree.entries if entry.is_dir and rights.sharing(entry.mode) == rights.EVERYBODY
-        ]
-        if open_to_all:
-            what = f"{plural(len(open_to_all), 'directory', 'directories')} in which every user can replace files"
-            why = "what lies in a compile cache is code, and jobs run it; share it with a group, or use `ondol run`"
-            selection = "-type d -perm -o+w ! -perm -1000"
-            fix = commands.find(tree.path, selection, "chmod o-w", plain=tree.is_plain)
-            if any(entry.uid != subject.machine.uid for entry in tree.entries):
-                # Simply closed, it would be closed to this user too.
-                gid = subject.machine.gid if subject.machine.uid else tree.top.gid
-                fix = commands.share_with_group(subject.machine.uid, tree.path, gid, plain=tree.is_plain)
-            yield Finding(self.name, WARNING, what, tree.place(open_to_all[0]), why, fix, len(open_to_all))
-        yield from self._above(subject)
-
-    def _above(self, subject: Subject) -> Iterator[Finding]:
-        here = os.path.dirname(subject.real)
-        while True:
-            status = os.stat(here)
-            if rights.sharing(status.st_mode) == rights.EVERYBODY:
-                what = f"every user can rename or replace {subject.path}, because {here} has no sticky bit"
-                why = "another directory can take its place at any time, with other code in it"
-                fix = subject.as_owner(status.st_uid, f"chmod +t {commands.quote(here)}")
-                yield Finding(self.name, WARNING, what, place(here, status), why, fix)
-            if here == "/":
-                return
-            here = os.path.dirname(here)
+def world_writable(subject: Subject) -> Iterator[Finding]:
+    """A cache, or a directory on the way to it, in which every user of the machine can replace what jobs load."""
+    tree, me = subject.tree, subject.machine.uid
+    open_to_all = [entry for entry in tree.entries if entry.is_dir and rights.sharing(entry.mode) == rights.EVERYBODY]
+    what = f"{directories(len(open_to_all))} in which every user can replace files"
+    why = "what lies in a compile cache is code, and jobs run it; share it with a group, or use `ondol run`"
+    fix = commands.find(tree.path, "-type d -perm -o+w ! -perm -1000", "chmod o-w", plain=tree.is_plain)
+    if any(entry.uid != me for entry in tree.entries):
+        # Simply closed, it would be closed to this user too.
+        fix = commands.share_with_group(me, tree.path, subject.machine.gid if me else tree.top.gid, plain=tree.is_plain)
+    yield from tree.finding(WARNING, what, open_to_all, why, fix)
+    here = subject.real
+    while here != "/":
+        here = os.path.dirname(here)
+        status = os.stat(here)
+        if rights.sharing(status.st_mode) == rights.EVERYBODY:
+            what = f"every user can rename or replace {subject.path}, because {here} has no sticky bit"
+            why = "another directory can take its place at any time, with other code in it"
+            fix = subject.as_owner(status.st_uid, f"chmod +t {commands.quote(here)}")
+            yield Finding(WARNING, what, place(here, status), why, fix)

@@ -6,12 +6,13 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from hashlib import sha256
 from typing import Any
 
 from ondol.doctor import commands
-from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, Location, Repair, look, place
-from ondol.doctor.subject import STORE, Subject
+from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Location, Repair, look, place
+from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen
 from ondol.errors import PackError, StoreError
 from ondol.host import bounded, files, identity
@@ -22,101 +23,87 @@ from ondol.store.entry import Address, Entry, File
 from ondol.trust import owners
 from ondol.words import plural
 
-_THINGS = ("folder or pack", "folders and packs")
+
+def store(subject: Subject) -> Iterator[Finding]:
+    """A store that others can change, of another format, or with writers or lanes that readers pass over."""
+    judged = check.judge((entry.name, entry.mode, entry.uid) for entry in subject.tree.entries)
+    anybodys = list(_anybodys(subject, judged))
+    yield from anybodys
+    yield from _passed_over(subject, judged)
+    if anybodys:
+        return  # nothing else that it says can be believed
+    try:
+        opened = closing(_open(subject))
+    except StoreError as error:
+        yield Finding(ERROR, error.what, look(subject.real), f"{error.because}: jobs run cold", error.hint)
+        return
+    with opened as directory:
+        yield from _writers(subject, directory)
+        yield from _unread(subject, directory)
 
 
-class Store(Check):
-    name = "store"
-    summary = "a store that others can change, of another format, or with writers or lanes that readers pass over"
-    roles = frozenset({STORE})
-    walks = True
-    fixes = "takes the rights of others away in own stores and lanes, where they make readers pass entries over"
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        judged = check.judge((entry.name, entry.mode, entry.uid) for entry in subject.tree.entries)
-        anybodys = list(self._anybodys(subject, judged))
-        yield from anybodys
-        yield from self._passed_over(subject, judged)
-        if anybodys:
-            return  # nothing else that it says can be believed
+def _anybodys(subject: Subject, judged: check.Believed) -> Iterator[Finding]:
+    """What makes readers refuse the whole store: they cannot know who wrote it."""
+    for name in ("", marker.NAME, marker.LANES):
+        path = os.path.join(subject.real, name) if name else subject.real
         try:
-            store = DirectoryStore(subject.real, subject.machine.judge)
-        except StoreError as error:
-            where = look(subject.real)
-            yield Finding(self.name, ERROR, error.what, where, f"{error.because}: jobs run cold", error.hint)
-            return
-        try:
-            yield from self._marker(subject, store)
-            yield from self._lanes_directory(subject, store)
-            yield from self._unread(subject, store)
-        finally:
-            store.close()
+            status = os.lstat(path)
+        except OSError:
+            continue
+        if not marker.is_open(status):
+            continue
+        what = f"others than its owner can change {path}, so no job uses the store"
+        why = "whoever can write there can name himself a writer for everybody, or exchange what others published"
+        add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, files.OTHERS_CAN_WRITE)
+        repair = Repair("chmod", path, status.st_dev, status.st_ino, add=add, drop=drop)
+        repairs = (repair,) if status.st_uid == subject.machine.uid else ()
+        fix = marker.mend(path, status)
+        if judged.open_things:
+            # Closed one by one, the next refusal would follow: it was a recursive chmod that opened them all.
+            fix = check.close(subject.real, shared=judged.shared, alone=False)
+        yield Finding(ERROR, what, place(path, status), why, fix, 1, repairs)
 
-    def _anybodys(self, subject: Subject, judged: check.Believed) -> Iterator[Finding]:
-        """What makes readers refuse the whole store: they cannot know who wrote it."""
-        for name in ("", marker.NAME, marker.LANES):
-            path = os.path.join(subject.real, name) if name else subject.real
-            try:
-                status = os.lstat(path)
-            except OSError:
-                continue
-            if not marker.is_open(status):
-                continue
-            what = f"others than its owner can change {path}, so no job uses the store"
-            why = "whoever can write there can name himself a writer for everybody, or exchange what others published"
-            add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, files.OTHERS_CAN_WRITE)
-            repair = Repair("chmod", path, status.st_dev, status.st_ino, add=add, drop=drop)
-            repairs = (repair,) if status.st_uid == subject.machine.uid else ()
-            fix = marker.mend(path, status)
-            if judged.open_things:
-                # Closed one by one, the next refusal would follow: it was a recursive chmod that opened them all.
-                fix = check.close(subject.real, shared=judged.shared, alone=False)
-            yield Finding(self.name, ERROR, what, place(path, status), why, fix, 1, repairs)
 
-    def _marker(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
-        reader = owners.Reader(subject.machine.uid, frozenset(subject.machine.trusted), identity.overflow_uid())
-        if owners.believes(reader, store.marker.owner) or store.marker.writers == marker.Writers():
-            return
-        what = f"the writers that the store names ({store.marker.writers}) are not believed by uid {reader.uid}"
-        why = f"its {marker.NAME} belongs to uid {store.marker.owner}: only its own and root's entries are used"
-        fix = f"export ONDOL_TRUST={store.marker.owner}"
-        yield Finding(self.name, WARNING, what, look(os.path.join(subject.real, marker.NAME)), why, fix)
-
-    def _lanes_directory(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
-        path = os.path.join(subject.real, marker.LANES)
-        status = os.lstat(path)
+def _writers(subject: Subject, directory: DirectoryStore) -> Iterator[Finding]:
+    """Those that the store names: whether we believe it, and whether they can write."""
+    reader = owners.Reader(subject.machine.uid, frozenset(subject.machine.trusted), identity.overflow_uid())
+    owner, writers = directory.marker.owner, directory.marker.writers
+    if not owners.believes(reader, owner) and writers != marker.Writers():
+        what = f"the writers that the store names ({writers}) are not believed by uid {reader.uid}"
+        why = f"its {marker.NAME} belongs to uid {owner}: only its own and root's entries are used"
+        yield Finding(WARNING, what, look(os.path.join(subject.real, marker.NAME)), why, f"export ONDOL_TRUST={owner}")
+    path = os.path.join(subject.real, marker.LANES)
+    status = os.lstat(path)
+    several = writers.anyone or writers.groups or set(writers.uids) - {status.st_uid, 0}
+    if several and not status.st_mode & stat.S_IWOTH:
+        what = f"the store names writers ({writers}), and only uid {status.st_uid} can make lanes in it"
         fix = subject.as_owner(status.st_uid, f"chmod 1777 {commands.quote(path)}")
-        writers = store.marker.writers
-        several = writers.anyone or writers.groups or set(writers.uids) - {status.st_uid, 0}
-        if several and not status.st_mode & stat.S_IWOTH:
-            what = f"the store names writers ({writers}), and only uid {status.st_uid} can make lanes in it"
-            why = "jobs of the other writers cannot publish"
-            yield Finding(self.name, WARNING, what, place(path, status), why, fix)
+        yield Finding(WARNING, what, place(path, status), "jobs of the other writers cannot publish", fix)
 
-    def _passed_over(self, subject: Subject, judged: check.Believed) -> Iterator[Finding]:
-        """Readers take nothing from a folder or a pack that anybody but the lane's owner can write, or owns."""
-        tree, me = subject.tree, subject.machine.uid
-        opened = [entry for entry, _ in _in_lanes(subject) if entry.mode & files.OTHERS_CAN_WRITE]
-        repairs = tuple(tree.chmod(entry, drop=files.OTHERS_CAN_WRITE) for entry in opened if entry.uid == me)
-        for what, fix in judged.lines(subject.real, me):
-            why = "for every job it is as if they had not been published"
-            where = tree.place(opened[0]) if opened else Location(os.path.join(subject.real, marker.LANES))
-            yield Finding(self.name, WARNING, what, where, why, fix, len(opened) or 1, repairs)
-            opened, repairs = [], ()
 
-    def _unread(self, subject: Subject, store: DirectoryStore) -> Iterator[Finding]:
-        tree, lanes = subject.tree, os.path.join(subject.real, marker.LANES)
-        closed = [entry for entry, owner in _in_lanes(subject) if not entry.readable and store.trusts(owner)]
-        if closed:
-            what = f"{plural(len(closed), *_THINGS)} of trusted writers that cannot be read"
-            why = "for this user's jobs they are misses"
-            fix = subject.as_root(f"chmod -R a+rX {commands.quote(lanes)}")
-            yield Finding(self.name, WARNING, what, tree.place(closed[0]), why, fix, len(closed))
-        strangers = sorted({owner for _, owner in _in_lanes(subject) if not store.trusts(owner)})
-        if strangers:
-            what = f"lanes of uid {', '.join(map(str, strangers[:5]))} are not read by uid {subject.machine.uid}"
-            why = f"the store names {store.marker.writers}; its owner can change that: ondol store writers add"
-            yield Finding(self.name, NOTE, what, Location(lanes), why, "", len(strangers))
+def _passed_over(subject: Subject, judged: check.Believed) -> Iterator[Finding]:
+    """Readers take nothing from a folder or a pack that anybody but the lane's owner can write, or owns."""
+    tree, me = subject.tree, subject.machine.uid
+    opened = [entry for entry, _ in _in_lanes(subject) if entry.mode & files.OTHERS_CAN_WRITE]
+    repairs = tuple(tree.chmod(entry, drop=files.OTHERS_CAN_WRITE) for entry in opened if entry.uid == me)
+    for what, fix in judged.lines(subject.real, me):
+        why = "for every job it is as if they had not been published"
+        where = tree.place(opened[0]) if opened else Location(os.path.join(subject.real, marker.LANES))
+        yield Finding(WARNING, what, where, why, fix, len(opened) or 1, repairs)
+        opened, repairs = [], ()
+
+
+def _unread(subject: Subject, directory: DirectoryStore) -> Iterator[Finding]:
+    lanes = os.path.join(subject.real, marker.LANES)
+    closed = [entry for entry, owner in _in_lanes(subject) if not entry.readable and directory.trusts(owner)]
+    what = f"{plural(len(closed), 'folder or pack', 'folders and packs')} of trusted writers that cannot be read"
+    fix = subject.as_root(f"chmod -R a+rX {commands.quote(lanes)}")
+    yield from subject.tree.finding(WARNING, what, closed, "for this user's jobs they are misses", fix)
+    strangers = sorted({owner for _, owner in _in_lanes(subject) if not directory.trusts(owner)})
+    if strangers:
+        what = f"lanes of uid {', '.join(map(str, strangers[:5]))} are not read by uid {subject.machine.uid}"
+        why = f"the store names {directory.marker.writers}; its owner can change that: ondol store writers add"
+        yield Finding(NOTE, what, Location(lanes), why, "", len(strangers))
 
 
 def _in_lanes(subject: Subject) -> Iterator[tuple[Seen, int]]:
@@ -141,44 +128,37 @@ _ENTRIES = 8
 _ROUNDS = 3
 
 
-class Publishing(Check):
-    name = "publishing"
-    summary = "four processes publish and read the same entries in the store at once, which is left as it was found"
-    roles = frozenset({STORE})
-    seconds = 90.0
+#: Half of what the check may take.
+_EXERCISE = 45.0
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        scope = _SCOPE + files.random_name()
-        try:
-            _open(subject).close()
-            before = _my_lanes(subject)
-        except (StoreError, OSError):
-            return  # the store's own check says what is wrong
-        try:
-            troubles = _exercise(subject, scope)
-        except StoreError as error:
-            yield self._refused(subject, error)
-            return
-        finally:
-            _clean_up(subject, scope, before)
-        for trouble in dict.fromkeys(troubles):
-            why = "what jobs publish may be lost, or jobs may read what nobody published"
-            yield Finding(self.name, ERROR, f"the store does not keep its promises: {trouble}", look(subject.real), why)
 
-    def _refused(self, subject: Subject, error: StoreError) -> Finding:
-        where = look(subject.real)
-        if _may_write(subject):
-            return Finding(self.name, ERROR, error.what, where, f"{error.because}: jobs publish nothing", error.hint)
-        what = f"uid {subject.machine.uid} cannot publish to {subject.path}: {error.because}"
-        return Finding(self.name, NOTE, what, where, "its jobs read the store and add nothing to it", error.hint)
+def publishing(subject: Subject) -> Iterator[Finding]:
+    """Four processes publish and read the same entries in the store at once, which is left as it was found."""
+    scope = _SCOPE + files.random_name()
+    where = look(subject.real)
+    try:
+        _open(subject).close()
+        before = _my_lanes(subject)
+    except (StoreError, OSError):
+        return  # the store's own check says what is wrong
+    try:
+        troubles = _exercise(subject, scope)
+    except StoreError as error:
+        if os.access(os.path.join(subject.real, marker.LANES), os.W_OK | os.X_OK, effective_ids=True):
+            yield Finding(ERROR, error.what, where, f"{error.because}: jobs publish nothing", error.hint)
+        else:
+            what = f"uid {subject.machine.uid} cannot publish to {subject.path}: {error.because}"
+            yield Finding(NOTE, what, where, "its jobs read the store and add nothing to it", error.hint)
+        return
+    finally:
+        _clean_up(subject, scope, before)
+    for trouble in dict.fromkeys(troubles):
+        why = "what jobs publish may be lost, or jobs may read what nobody published"
+        yield Finding(ERROR, f"the store does not keep its promises: {trouble}", where, why)
 
 
 def _open(subject: Subject) -> DirectoryStore:
     return DirectoryStore(subject.real, subject.machine.judge)
-
-
-def _may_write(subject: Subject) -> bool:
-    return os.access(os.path.join(subject.real, marker.LANES), os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _my_lanes(subject: Subject) -> set[str]:
@@ -193,11 +173,10 @@ def _entry(scope: str, number: int, writer: int) -> Entry:
 
 
 def _exercise(subject: Subject, scope: str) -> list[str]:
-    store = _open(subject)
-    store.my_lane()  # before all do it at once, so that a refusal comes as one error
-    store.close()
+    with closing(_open(subject)) as directory:
+        directory.my_lane()  # before all do it at once, so that a refusal comes as one error
     answers = bounded.in_parallel(
-        list(range(_PROCESSES)), lambda writer: _worker(subject, scope, writer), _PROCESSES, Publishing.seconds / 2
+        list(range(_PROCESSES)), lambda writer: _worker(subject, scope, writer), _PROCESSES, _EXERCISE
     )
     for what, because, hint in (answer["refused"] for answer in answers if answer["refused"]):
         raise StoreError(what, because=because, hint=hint)
@@ -214,65 +193,52 @@ def _exercise(subject: Subject, scope: str) -> list[str]:
 
 
 def _worker(subject: Subject, scope: str, writer: int) -> dict[str, Any]:
-    troubles: list[str] = []
-    seen: dict[str, str] = {}
+    answer: dict[str, Any] = {"refused": [], "new": 0, "seen": {}, "troubles": []}
     entries = [_entry(scope, number, writer) for number in range(_ENTRIES)]
-    store = _open(subject)
-    try:
-        published = store.publish((entry.address, pack.encode(entry)) for entry in entries)
-    except StoreError as error:
-        # Not raised: the others would be killed in the middle of a file, and the store is left as it was found.
-        return {"refused": [error.what, error.because, error.hint], "new": 0, "seen": seen, "troubles": troubles}
-    finally:
-        store.close()
+    with closing(_open(subject)) as directory:
+        try:
+            published = directory.publish((entry.address, pack.encode(entry)) for entry in entries)
+        except StoreError as error:
+            # Not raised: the others would be killed in the middle of a file, and the store is left as it was found.
+            return {**answer, "refused": [error.what, error.because, error.hint]}
     for _ in range(_ROUNDS):
-        seen |= _read(subject, scope, troubles)
-    return {"refused": [], "new": sum(outcome.new for outcome in published), "seen": seen, "troubles": troubles}
+        answer["seen"] |= _read(subject, scope, answer["troubles"])
+    return {**answer, "new": sum(outcome.new for outcome in published)}
 
 
 def _read(subject: Subject, scope: str, troubles: list[str]) -> dict[str, str]:
     """What a reader sees now: the digest of each entry, which is there whole or not at all."""
-    store = _open(subject)
     seen: dict[str, str] = {}
-    try:
-        for stored in store.index(_TOOL, [scope]):
+    with closing(_open(subject)) as directory:
+        for stored in directory.index(_TOOL, [scope]):
             try:
-                data = store.fetch(stored)
+                data = directory.fetch(stored)
                 pack.check_files(data, stored.address)
                 seen[stored.address.key] = sha256(data).hexdigest()
             except PackError as error:
                 troubles.append(f"a reader saw a broken entry: {error.line()}")
             except OSError as error:
                 troubles.append(f"a reader could not read what is listed: {error.strerror or error}")
-    finally:
-        store.close()
     return seen
 
 
 def _clean_up(subject: Subject, scope: str, lanes_before: set[str]) -> None:
     """Our entries, those of earlier examinations that were killed, and our lane if there was none before."""
-    store = _open(subject)
-    for lane in store.lanes():
-        if lane.owner != subject.machine.uid:
-            continue
-        # Through the open descriptor: whatever takes the lane's name meanwhile, nothing else is removed.
-        inside = f"/proc/self/fd/{lane.fd}"
-        for left in [scope, *_forgotten(inside)]:
-            files.remove_tree(os.path.join(inside, left))
-        if lane.name not in lanes_before:
-            _remove_lane(lane, os.path.join(subject.real, marker.LANES, lane.name))
-    store.close()
+    with closing(_open(subject)) as directory:
+        for lane in directory.lanes():
+            if lane.owner != subject.machine.uid:
+                continue
+            # Through the open descriptor: whatever takes the lane's name meanwhile, nothing else is removed.
+            inside = f"/proc/self/fd/{lane.fd}"
+            for left in [scope, *_forgotten(inside)]:
+                files.remove_tree(os.path.join(inside, left))
+            if lane.name not in lanes_before:
+                files.rmdir_quietly(lanes_of.TMP, lane.fd)
+                with suppress(OSError):  # a job has begun to use it
+                    os.rmdir(os.path.join(subject.real, marker.LANES, lane.name))
 
 
 def _forgotten(lane: str) -> list[str]:
     long_ago = time.time() - _LONG_AGO
     names = [name for name in os.listdir(lane) if name.startswith(_SCOPE)]
     return [name for name in names if os.lstat(os.path.join(lane, name)).st_mtime < long_ago]
-
-
-def _remove_lane(lane: lanes_of.Lane, path: str) -> None:
-    for folder in (f"/proc/self/fd/{lane.fd}/{lanes_of.TMP}", path):
-        try:
-            os.rmdir(folder)
-        except OSError:
-            continue  # never made, or a job has begun to use it

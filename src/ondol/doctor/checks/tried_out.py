@@ -9,47 +9,68 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from ondol import words
 from ondol.doctor import commands
-from ondol.doctor.api import ERROR, NOTE, WARNING, Check, Finding, look
-from ondol.doctor.probing import ask_another_process, corner, name_of
-from ondol.doctor.subject import CACHE, DIRECTORIES, HOME, ROOM, STORE, TEMPORARY, Subject
-from ondol.host import files, filesystem
+from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, look
+from ondol.doctor.subject import CACHE, ROOM, STORE, TEMPORARY, Subject
+from ondol.errors import OndolError
+from ondol.host import bounded, files, filesystem
 
+PREFIX = ".ondol-probe-"
+#: What another process is asked takes no time, unless a file server is away.
+_ANSWER = 30.0
 _Way = TypeVar("_Way")
 
 
-class WritableMount(Check):
-    name = "mount"
-    summary = "read-only mounts, and mounts on which nothing can be executed or loaded (noexec)"
-    roles = DIRECTORIES
+@contextmanager
+def _corner(path: str) -> Iterator[str]:
+    """A new private directory in `path`. Raises `OSError` where none can be made."""
+    probe = os.path.join(path, PREFIX + files.random_name())
+    os.mkdir(probe, 0o700)
+    try:
+        yield probe
+    finally:
+        files.remove_tree(probe)
 
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        try:
-            with corner(subject.real) as probe:
-                refused = _try_to_execute(probe)
-        except OSError as error:
-            if error.errno == errno.EROFS:
-                yield self._read_only(subject)
+
+def _name_of(error: OSError) -> str:
+    """`EDQUOT (Disk quota exceeded)`; 524 has no name outside the kernel, and NFS lets it out."""
+    number = error.errno or 0
+    if number == 524:
+        return "524 ENOTSUPP (the file server knows no locks)"
+    return f"{errno.errorcode.get(number, number)} ({os.strerror(number)})"
+
+
+def _another_process(question: Callable[[], Any]) -> Any:
+    """What another process answers, the way a second job would see it; None if it has no answer."""
+    try:
+        return bounded.call(lambda _report: question(), _ANSWER)
+    except OndolError:
+        return None
+
+
+def mount(subject: Subject) -> Iterator[Finding]:
+    """Read-only mounts, and mounts on which nothing can be executed or loaded (noexec)."""
+    remount = f"mount -o remount,{{}} {commands.quote(subject.mount.point)}"
+    try:
+        with _corner(subject.real) as probe:
+            refused = _try_to_execute(probe)
+    except OSError as error:
+        if error.errno != errno.EROFS:
             return  # not permitted, or full: other checks say so, with what to do
-        if refused and not subject.roles.isdisjoint({CACHE, TEMPORARY, ROOM}):
-            what = f"nothing can be executed in {subject.path}: {refused}"
-            why = "compiled kernels' helper libraries fail to load (`failed to map segment from shared object`)"
-            point = commands.quote(subject.mount.point)
-            fix = subject.as_root(f"mount -o remount,exec {point}")
-            yield Finding(self.name, ERROR, what, look(subject.path), why, fix)
-
-    def _read_only(self, subject: Subject) -> Finding:
-        point = commands.quote(subject.mount.point)
-        fix = subject.as_root(f"mount -o remount,rw {point}")
-        what = f"{subject.path} is on a read-only file system"
+        severity, why = ERROR, "tools that have to compile something new fail there (Triton has no read-only mode)"
         if subject.roles == {STORE}:
-            why = "jobs can read the store and cannot publish; say --publish never if that is meant"
-            return Finding(self.name, NOTE, what, look(subject.path), why, fix)
-        why = "tools that have to compile something new fail there (Triton has no read-only mode)"
-        return Finding(self.name, ERROR, what, look(subject.path), why, fix)
+            severity, why = NOTE, "jobs can read the store and cannot publish; say --publish never if that is meant"
+        fix = subject.as_root(remount.format("rw"))
+        yield Finding(severity, f"{subject.path} is on a read-only file system", look(subject.path), why, fix)
+        return
+    if refused and not subject.roles.isdisjoint({CACHE, TEMPORARY, ROOM}):
+        what = f"nothing can be executed in {subject.path}: {refused}"
+        why = "compiled kernels' helper libraries fail to load (`failed to map segment from shared object`)"
+        yield Finding(ERROR, what, look(subject.path), why, subject.as_root(remount.format("exec")))
 
 
 def _try_to_execute(probe: str) -> str:
@@ -87,82 +108,68 @@ _KINDS: dict[str, tuple[Lock, str]] = {
     "flock": (lambda fd: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB), "uv, filelock (Inductor, FlashInfer), ccache"),
     "fcntl": (lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB), "SQLite (cuTile, MIOpen), NFS-aware tools"),
 }
-#: What the second process answers, beside an errno.
-_GOT_IT = 0
 
 
 def _troubles(subject: Subject, ways: Iterable[_Way], attempt: Callable[[str, _Way], str]) -> list[tuple[_Way, str]]:
     """Each way that does not work there, and how. None where nothing can be made at all: other checks say so."""
     try:
-        with corner(subject.real) as probe:
+        with _corner(subject.real) as probe:
             return [(way, trouble) for way in ways if (trouble := attempt(probe, way))]
     except OSError:
         return []
 
 
-class Locking(Check):
-    name = "locking"
-    summary = "file locks that fail (ENOLCK, ENOSYS, 524 …) or that two processes get at once, tried out with two"
-    roles = frozenset({CACHE, HOME, TEMPORARY})
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        for kind, trouble in _troubles(subject, _KINDS, _try):
-            what = f"{kind} locks do not work in {subject.path}: {trouble}"
-            why = f"used by {_KINDS[kind][1]}: they fail there, or two of them write at once"
-            severity = ERROR if CACHE in subject.roles else WARNING
-            yield Finding(self.name, severity, what, look(subject.path), why, _elsewhere(subject))
-
-
-def _elsewhere(subject: Subject) -> str:
-    """The only thing that a user can do about a file system: not to keep such a cache on it."""
+def locking(subject: Subject) -> Iterator[Finding]:
+    """File locks that fail (ENOLCK, ENOSYS, 524 …) or that two processes get at once, tried out with two."""
+    # The only thing that a user can do about a file system: not to keep such a cache on it.
+    fix = "export UV_CACHE_DIR=/tmp/uv-$(id -u) XDG_CACHE_HOME=/tmp/cache-$(id -u)"
     if subject.tool:
-        return f"export {subject.tool.variables[0]}=/tmp/{subject.tool.name}-$(id -u)"
-    return "export UV_CACHE_DIR=/tmp/uv-$(id -u) XDG_CACHE_HOME=/tmp/cache-$(id -u)"
+        fix = f"export {subject.tool.variables[0]}=/tmp/{subject.tool.name}-$(id -u)"
+    for kind, trouble in _troubles(subject, _KINDS, _try):
+        what = f"{kind} locks do not work in {subject.path}: {trouble}"
+        why = f"used by {_KINDS[kind][1]}: they fail there, or two of them write at once"
+        yield Finding(ERROR if CACHE in subject.roles else WARNING, what, look(subject.path), why, fix)
 
 
 def _try(probe: str, kind: str) -> str:
     """What is wrong with this kind of lock, or empty."""
-    path = os.path.join(probe, kind)
-    files.write_new(path, b"lock", 0o600, sync=False)
-    lock, _ = _KINDS[kind]
+    path, (lock, _) = _new(probe, kind), _KINDS[kind]
     with files.opened(os.open(path, os.O_RDWR | os.O_CLOEXEC)) as first:
         try:
             lock(first)
         except OSError as error:
-            return f"locking fails with {name_of(error)}"
-        answer = ask_another_process(lambda: _ask(path, lock))
-        if answer == _GOT_IT:
+            return f"locking fails with {_name_of(error)}"
+        answer = _another_process(lambda: _ask(path, lock, first))
+        if answer == 0:
             return "a second process gets the lock while the first one holds it"
         if answer not in (errno.EAGAIN, errno.EACCES):
-            return f"a second process fails with {name_of(OSError(answer, ''))} instead of being told to wait"
-    answer = ask_another_process(lambda: _ask(path, lock))
-    return "" if answer == _GOT_IT else "the lock stays taken after its holder has let go"
+            return f"a second process fails with {_name_of(OSError(answer, ''))} instead of being told to wait"
+    answer = _another_process(lambda: _ask(path, lock))
+    return "" if answer == 0 else "the lock stays taken after its holder has let go"
 
 
-def _ask(path: str, lock: Lock) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        lock(fd)
-    except OSError as error:
-        return error.errno or -1
-    return _GOT_IT
+def _ask(path: str, lock: Lock, held: int = -1) -> int:
+    """The errno with which it is refused; 0 if it is not."""
+    files.close_quietly(held)  # of the first process: in this one too it would keep the lock, until this one has ended
+    with files.opened(os.open(path, os.O_RDWR | os.O_CLOEXEC)) as fd:
+        try:
+            lock(fd)
+        except OSError as error:
+            return error.errno or -1
+    return 0
 
 
 class Broken(Exception):
     """The operation succeeded and did not do what it promises."""
 
 
-class Operations(Check):
-    name = "operations"
-    summary = "creating exclusively, renaming, hard-linking and syncing, tried out: what fails, and what lies about it"
-    roles = frozenset({CACHE, STORE, TEMPORARY, ROOM})
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        for step, trouble in _troubles(subject, _STEPS, _attempt):
-            operation, why = _STEPS[step]
-            needed = step is not _hard_link or STORE in subject.roles
-            what = f"{operation} does not work in {subject.path}: {trouble}"
-            yield Finding(self.name, ERROR if needed else WARNING, what, look(subject.path), why)
+def operations(subject: Subject) -> Iterator[Finding]:
+    """Creating exclusively, renaming, hard-linking and syncing, tried out: what fails, and what lies about it."""
+    for step, trouble in _troubles(subject, _STEPS, _attempt):
+        operation, why = _STEPS[step]
+        needed = step is not _hard_link or STORE in subject.roles
+        what = f"{operation} does not work in {subject.path}: {trouble}"
+        yield Finding(ERROR if needed else WARNING, what, look(subject.path), why)
 
 
 def _attempt(probe: str, step: Callable[[str], None]) -> str:
@@ -171,7 +178,7 @@ def _attempt(probe: str, step: Callable[[str], None]) -> str:
     except Broken as broken:
         return str(broken)
     except OSError as error:
-        return name_of(error)
+        return _name_of(error)
     return ""
 
 
@@ -232,7 +239,7 @@ def _sync(probe: str) -> None:
 def _seen_at_once(probe: str) -> None:
     """By another process, the way a second job would look."""
     path = _new(probe, "visible", b"x" * 5000)
-    if ask_another_process(lambda: int(files.read_regular(path, 1 << 16)[0] == b"x" * 5000)) != 1:
+    if not _another_process(lambda: files.read_regular(path, 1 << 16)[0] == b"x" * 5000):
         raise Broken("another process does not see the file that was just written")
 
 
@@ -264,36 +271,35 @@ _TRIAL_BYTES = 16 << 20
 _TRIAL_FILES = 16
 
 
-class Space(Check):
-    name = "space"
-    summary = "too little free space or too few free inodes, and quotas that are used up, tried out by reserving some"
-    roles = DIRECTORIES
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        with files.opened(os.open(subject.real, files.NAMES | os.O_DIRECTORY)) as fd:
-            free, inodes = filesystem.free_space(fd)
-        why = "a job that compiles fails with ENOSPC, and half-written entries may stay"
-        full = severity(free, ERROR_BYTES, WARNING_BYTES)
-        if full:
-            what = f"{words.size(free)} are free in {subject.path}"
-            yield Finding(self.name, full, what, look(subject.path), why, _fix(subject))
-        few = severity(inodes, ERROR_INODES, WARNING_INODES) if inodes >= 0 else ""
-        if few:
-            what = f"{words.plural(inodes, 'inode is', 'inodes are')} free in {subject.path}"
-            yield Finding(self.name, few, what, look(subject.path), why, _fix(subject))
-        if ERROR not in (full, few):
-            yield from self._quota(subject)
-
-    def _quota(self, subject: Subject) -> Iterator[Finding]:
-        try:
-            with corner(subject.real) as probe:
-                _reserve(probe)
-        except OSError as error:
-            if error.errno not in (errno.EDQUOT, errno.ENOSPC, errno.EFBIG):
-                return  # read-only, or not permitted: other checks say so
-            what = f"{words.size(_TRIAL_BYTES)} cannot be reserved in {subject.path}: {name_of(error)}"
+def space(subject: Subject) -> Iterator[Finding]:
+    """Too little free space or too few free inodes, and quotas that are used up, tried out by reserving some."""
+    with files.opened(os.open(subject.real, files.NAMES | os.O_DIRECTORY)) as fd:
+        free, inodes = filesystem.free_space(fd)
+    path, where = commands.quote(subject.path), look(subject.path)
+    fix = f"du -xhd 1 {path} | sort -h | tail"
+    if STORE in subject.roles:
+        fix = f"ondol store gc --store {path} --min-free {words.size(WARNING_BYTES).replace(' ', '')}"
+    why = "a job that compiles fails with ENOSPC, and half-written entries may stay"
+    full = severity(free, ERROR_BYTES, WARNING_BYTES)
+    if full:
+        yield Finding(full, f"{words.size(free)} are free in {subject.path}", where, why, fix)
+    few = severity(inodes, ERROR_INODES, WARNING_INODES) if inodes >= 0 else ""
+    if few:
+        what = f"{words.plural(inodes, 'inode is', 'inodes are')} free in {subject.path}"
+        yield Finding(few, what, where, why, fix)
+    if ERROR in (full, few):
+        return
+    try:
+        with _corner(subject.real) as probe:
+            for number in range(_TRIAL_FILES):
+                _new(probe, str(number))
+            with files.opened(os.open(os.path.join(probe, "0"), os.O_WRONLY | os.O_CLOEXEC)) as fd:
+                os.posix_fallocate(fd, 0, _TRIAL_BYTES)
+    except OSError as error:
+        if error.errno in (errno.EDQUOT, errno.ENOSPC, errno.EFBIG):  # if it is not permitted, other checks say so
+            what = f"{words.size(_TRIAL_BYTES)} cannot be reserved in {subject.path}: {_name_of(error)}"
             why = f"the file system has space, and uid {subject.machine.uid} may not have it: a quota, or a limit"
-            yield Finding(self.name, ERROR, what, look(subject.path), why, "quota -s")
+            yield Finding(ERROR, what, where, why, "quota -s")
 
 
 def severity(left: int, error_below: int, warning_below: int) -> str:
@@ -302,46 +308,27 @@ def severity(left: int, error_below: int, warning_below: int) -> str:
     return WARNING if left < warning_below else ""
 
 
-def _reserve(probe: str) -> None:
-    for number in range(_TRIAL_FILES):
-        os.close(os.open(os.path.join(probe, str(number)), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with files.opened(os.open(os.path.join(probe, "0"), os.O_WRONLY | os.O_CLOEXEC)) as fd:
-        os.posix_fallocate(fd, 0, _TRIAL_BYTES)
-
-
-def _fix(subject: Subject) -> str:
-    path = commands.quote(subject.path)
-    if STORE in subject.roles:
-        return f"ondol store gc --store {path} --min-free {words.size(WARNING_BYTES).replace(' ', '')}"
-    return f"du -xhd 1 {path} | sort -h | tail"
-
-
 #: File systems keep times to a second or two, and servers may be slow to answer.
 TOLERATED = 10.0
 
 
-class Clock(Check):
-    name = "clock"
-    summary = "a file server whose clock is not this machine's, seen by the time of a new file"
-    roles = frozenset({CACHE, STORE})
-
-    def run(self, subject: Subject) -> Iterator[Finding]:
-        try:
-            with corner(subject.real) as probe:
-                path = os.path.join(probe, "now")
-                before = time.time()
-                files.write_new(path, b"now", 0o600, sync=False)
-                after = time.time()
-                theirs = os.stat(path).st_mtime
-        except OSError:
-            return  # nothing can be made there: other checks say so
-        ahead = skew(before, after, theirs)
-        if abs(ahead) > TOLERATED:
-            direction = "ahead of" if ahead > 0 else "behind"
-            what = f"the clock behind {subject.path} is {words.seconds(abs(ahead))} {direction} this machine's"
-            why = "ninja builds again and again, entries look too old or too new to whoever cleans up by age"
-            fix = "chronyc tracking || timedatectl timesync-status"
-            yield Finding(self.name, WARNING, what, look(subject.path), why, fix)
+def clock(subject: Subject) -> Iterator[Finding]:
+    """A file server whose clock is not this machine's, seen by the time of a new file."""
+    try:
+        with _corner(subject.real) as probe:
+            before = time.time()
+            path = _new(probe, "now")
+            after = time.time()
+            theirs = os.stat(path).st_mtime
+    except OSError:
+        return  # nothing can be made there: other checks say so
+    ahead = skew(before, after, theirs)
+    if abs(ahead) > TOLERATED:
+        direction = "ahead of" if ahead > 0 else "behind"
+        what = f"the clock behind {subject.path} is {words.seconds(abs(ahead))} {direction} this machine's"
+        why = "ninja builds again and again, entries look too old or too new to whoever cleans up by age"
+        fix = "chronyc tracking || timedatectl timesync-status"
+        yield Finding(WARNING, what, look(subject.path), why, fix)
 
 
 def skew(before: float, after: float, theirs: float) -> float:
