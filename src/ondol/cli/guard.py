@@ -1,7 +1,5 @@
 """`ondol guard [--cache DIR] [options] -- COMMAND …`"""
 
-from __future__ import annotations
-
 import argparse
 import os
 import stat

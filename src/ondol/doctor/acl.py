@@ -1,7 +1,5 @@
 """POSIX access control lists, as the kernel keeps them in extended attributes (linux/posix_acl_xattr.h). Pure."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

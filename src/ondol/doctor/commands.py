@@ -1,7 +1,5 @@
 """Shell commands for people to type: quoted so that a hostile name is neither a command nor a terminal escape. Pure."""
 
-from __future__ import annotations
-
 import shlex
 import stat
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Which versions of a package the interpreters at hand would import: read from their metadata, nothing is imported."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

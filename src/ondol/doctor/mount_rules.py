@@ -3,8 +3,6 @@
 Read from nfs(5), mount.lustre(8) and the tools' own bug trackers; what can be tried out is left to the checks that try.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 

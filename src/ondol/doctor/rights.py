@@ -1,7 +1,5 @@
 """Who shares a cache directory, judged by the mode of its top; who is kept out by the mode of an entry. Pure."""
 
-from __future__ import annotations
-
 import stat
 
 #: Only its owner writes there.

@@ -4,8 +4,6 @@ A test that fails is explained by the first cause in its own text. What stands o
 What a tool only warned of explains nothing, and is kept apart. Failed tests whose text matches nothing are counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 

@@ -4,8 +4,6 @@ Read as a stream, so that a report of any size needs the memory of one test. A r
 written: it may not declare entities (a kilobyte of them can expand to gigabytes), and nothing outside it is ever read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from xml.parsers import expat
 

@@ -1,7 +1,5 @@
 """Opens a log, wherever and whatever it is: a file or standard input, plain or gzip, text or JUnit XML."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import zlib

@@ -5,8 +5,6 @@ pattern's needle is looked for first; only the lines that hold it are tried. A s
 remembers the number of the line where it last saw each part, nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

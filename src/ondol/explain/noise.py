@@ -4,8 +4,6 @@ A pattern is searched anywhere in a line, so a timestamp in front does no harm t
 they stand inside words; and whoever looks at the shape of a line (`____ test_x ____`) needs its true beginning.
 """
 
-from __future__ import annotations
-
 import re
 
 #: Colours and cursor movements; titles, links and Buildkite's timestamps (OSC, APC strings); the rest of a cut one.

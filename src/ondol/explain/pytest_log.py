@@ -5,8 +5,6 @@ tests/test_ops.py::TestOps::test_add[1] - …`). The title lacks the file, so se
 their order, which is the summary's.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

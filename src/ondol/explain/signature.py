@@ -23,8 +23,6 @@ A pattern is searched anywhere in a line; it names its gaps' lengths (`.{0,200}`
 lines of any length; and it holds at least four plain characters outside groups (its needle). The tests check each file.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """An explanation in words: the first line says it all, then each cause once, with its evidence and its cure. Pure."""
 
-from __future__ import annotations
-
 import textwrap
 from typing import Any
 

@@ -4,8 +4,6 @@ A fork takes one thread along and no device context. So the evidence is: Python 
 would make again (`threads`), open device files, an initialised device runtime; and last a fork that is tried (`trial`).
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import sys

@@ -4,8 +4,6 @@ What tests printed is in them, and that may hold secrets. They are bounded: by a
 of every run and by `ondol gc`.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

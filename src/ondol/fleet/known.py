@@ -4,8 +4,6 @@ The file is in the checkout, so a pull request can write it. It can only change 
 for, which a pull request that removes the test can do too; `--no-known` does not read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """What libraries start once and keep for the life of a process, so that it is not told as an item's doing."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ are used by `wire` only. What is not exactly one of these types is garbage, whoe
 its process with our end of the channel. Reports travel as one block of bytes, which only the controller opens.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from types import UnionType

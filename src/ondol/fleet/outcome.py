@@ -1,7 +1,5 @@
 """From what a worker reported about one attempt to that attempt's outcome. Pure: reports are dictionaries here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

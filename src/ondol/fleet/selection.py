@@ -1,7 +1,5 @@
 """Which of the collected items a run is for: what an earlier run left unsettled, or one of several parts. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stack dumps as people want them: the frames of their own code first, what is the same in every dump folded. Pure."""
 
-from __future__ import annotations
-
 import re
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Which cache a command uses, when the user did not say: the tool itself is asked, because it knows its own rules."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

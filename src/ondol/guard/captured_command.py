@@ -1,7 +1,5 @@
 """A command whose output passes through us, so that a failure can be judged by its end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 

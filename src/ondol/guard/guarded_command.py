@@ -4,8 +4,6 @@ One rule above all others, as in `run_command`: nothing on our side keeps the co
 ends. Every step but the command itself may fail; then it runs unlocked, or its failure is final.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple

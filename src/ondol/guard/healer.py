@@ -5,8 +5,6 @@ renaming. What a healer calls bad is taken out of the cache, so it must have evi
 length, a pointer to nothing, a refusal of the kernel. What it does not understand (another version's layout) is good.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

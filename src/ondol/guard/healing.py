@@ -5,8 +5,6 @@ else runs commands on caches. Looking takes long and disturbs nobody, so it is d
 renamed, a few milliseconds, while the tool's own processes are kept out.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator

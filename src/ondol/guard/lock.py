@@ -7,8 +7,6 @@ as a lease. Whoever can take several takes all of them, in this order; two proce
 other as soon as they have one in common. What is promised: docs/design/locks.md.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping

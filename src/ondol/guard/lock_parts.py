@@ -5,8 +5,6 @@ Every error other than "somebody has it" means that there are no locks here; doc
 were seen where. Nothing in this module waits.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

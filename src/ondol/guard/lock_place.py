@@ -5,8 +5,6 @@ directory, and the first two candidates are the same for all users. What they do
 docs/design/locks.md.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import time

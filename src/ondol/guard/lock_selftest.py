@@ -1,7 +1,5 @@
 """Proof, on the machine and the directory in question, that the lock on a cache lets one process in at a time."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Only to tell whole files from torn ones, and to find a few fields: forty lines are less than another dependency.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

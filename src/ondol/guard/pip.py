@@ -9,8 +9,6 @@ pip checks nothing of it either: a download that lost its end is `Using cached â
 checked from 23.0 to 26.3.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import time

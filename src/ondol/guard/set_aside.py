@@ -7,8 +7,6 @@ Beside the cache where that is the same file system, else inside. One folder per
 anybody about its permissions. It is bounded: the oldest go when there are too many, or after two weeks.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time

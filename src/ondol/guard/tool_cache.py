@@ -5,8 +5,6 @@ under its final name is never in the making: every tool here renames a file into
 read the torn one again and again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 

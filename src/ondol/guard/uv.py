@@ -11,8 +11,6 @@ uv trusts what is there: an archive that has lost its METADATA fails every later
 installed without a word. Bucket numbers change with versions; the layouts were checked from 0.4.30 to 0.13.7.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

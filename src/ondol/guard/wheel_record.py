@@ -4,8 +4,6 @@ Every wheel names each of its files with size and checksum. Nobody looks at that
 is reason to. Only what RECORD names is judged: files beside it (`__pycache__`) are nobody's damage.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

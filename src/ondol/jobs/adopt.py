@@ -2,8 +2,6 @@
 changed.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

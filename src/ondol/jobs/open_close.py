@@ -5,8 +5,6 @@ trust is fixed when the room is opened, before any of the job's code runs, or re
 is closed; nothing inside the room is asked.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Only for who asks. A command may have uploaded something before it failed, and t
 through us; without the option neither is touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What a job would do here, and why, without running one: for whoever reviews a change or wonders about a cold job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """After the command: which entries were used, which are new, and the new ones as path-free entries to publish."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ it only if it and the room around it belong to the user who closes; what a job l
 name is just a file.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import stat

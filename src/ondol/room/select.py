@@ -1,7 +1,5 @@
 """Which stored entries to fill a room with. What is not filled costs nothing, so there is a budget. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 

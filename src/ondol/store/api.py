@@ -19,8 +19,6 @@ The words of the contract:
   unreadable raises `OSError`: a miss. Nothing else is raised. Retrying is the caller's business; nobody retries here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 

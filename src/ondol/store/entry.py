@@ -4,8 +4,6 @@ The same checks run when an entry is made and when bytes that claim to be one ar
 that a reader would refuse. Pure: no I/O here.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from ondol.errors import PackError

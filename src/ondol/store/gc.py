@@ -4,8 +4,6 @@ Safe beside running jobs and beside other cleanings: an entry is one file, reade
 what is already gone is no error. Needs no space: nothing is written.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

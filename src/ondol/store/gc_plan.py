@@ -6,8 +6,6 @@ recently useful. The plan covers everybody's entries, as if all of them cleaned;
 cleans may remove. So a stranger's terabyte, which we may not touch, makes us give up nothing of ours.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -10,8 +10,6 @@ Both are checked on the open descriptor at every level, so that neither a plante
 directory with open permissions can put bytes in front of a reader who did not ask for them.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -8,8 +8,6 @@ No tarfile, no pickle. `decode` trusts nothing: every bound is checked before an
 digest before anything is decompressed.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """When attempts of a test run were at work that ended badly, or have not ended: what was written then may be half."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

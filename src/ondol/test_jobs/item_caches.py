@@ -1,7 +1,5 @@
 """What the cache wing tells the run wing about a failed item: whether a cache is at fault, and how it was mended."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

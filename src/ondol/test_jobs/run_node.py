@@ -5,8 +5,6 @@ It never runs user code. When the controller goes away, or is not heard for long
 everything below it has ended, it harvests the room and leaves.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -5,8 +5,6 @@ controller itself. A file that ends the collecting process is named and left out
 run leaves behind is adopted and ended; and when the controller dies, its journal is rendered.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -3,8 +3,6 @@
 The path of a socket has at most 107 bytes, and multiprocessing alone adds 33 of them to TMPDIR.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from itertools import count

@@ -5,8 +5,6 @@ of the inputs is in the file's name, so that an old binary whose sources changed
 no path is ever used for other contents, which the loader would not notice.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

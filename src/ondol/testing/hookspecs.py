@@ -1,7 +1,5 @@
 """Hooks that a suite or a vendor's plugin may implement."""
 
-from __future__ import annotations
-
 import pytest
 
 

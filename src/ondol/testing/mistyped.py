@@ -6,8 +6,6 @@ holds the word knows it. Where none of them can add any option, nothing is run; 
 pytest.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 import sys

@@ -1,7 +1,5 @@
 """What a `*.ondol.toml` file says: its runtimes, and its tasks, written down or discovered."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback

@@ -4,8 +4,6 @@ Ours and other packages' alike: a test module subclasses `ToolSuite` and provide
 writes a small cache as the tool would, temporary files and locks included, and returns the number of entries in it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

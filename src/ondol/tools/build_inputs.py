@@ -4,8 +4,6 @@ Times cannot answer "is it the same": a checkout has today's, a container's laye
 that was filled into a room has whatever we gave it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -9,8 +9,6 @@ them either and the log's command is today's, and if its record in `.ninja_deps`
 that is times; nothing in these files says what the inputs contained.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterable, Mapping

@@ -19,8 +19,6 @@ Nothing is packed whose inputs changed after it was built; for files outside tha
 no archive can set back.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import posixpath

@@ -1,7 +1,5 @@
 """Texts and numbers inside a pickle, found and replaced without unpickling it: reading one must never run code."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

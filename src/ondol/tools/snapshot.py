@@ -5,8 +5,6 @@ So an entry's key is the file's place and a digest of what it holds, every state
 room gets the newest that is good: what one job added, the next one has.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 

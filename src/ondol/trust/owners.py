@@ -5,8 +5,6 @@ store's marker names, in the scopes that it gives them, if the marker itself bel
 root, the reader, or a UID the reader lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 

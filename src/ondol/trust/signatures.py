@@ -3,8 +3,6 @@
 A key as people see it: `ondol-secret-ed25519:<base64>` is the secret one, `ed25519:<base64>` the public one.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Callable

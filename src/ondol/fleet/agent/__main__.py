@@ -1,7 +1,5 @@
 """An agent as a process of its own, for a controller that must not be forked."""
 
-from __future__ import annotations
-
 import os
 import socket
 

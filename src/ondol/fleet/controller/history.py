@@ -1,7 +1,5 @@
 """How long each item took in earlier runs, so that the longest can go first. Losing it costs order, never results."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Asks the helper, remembers what it said, and keeps for the next run what does not change by itself."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

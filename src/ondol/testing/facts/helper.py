@@ -3,8 +3,6 @@
 It imports a library when the first question about it comes, or at once those that it was started with.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

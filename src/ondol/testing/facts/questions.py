@@ -1,7 +1,5 @@
 """Which functions are answered from facts, by the module that holds them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 #: Asked of every device module of torch; a module that lacks one simply has no such question.

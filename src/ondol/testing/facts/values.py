@@ -3,8 +3,6 @@
 An object that only carries facts (a device's properties) travels as its attributes and its text. Nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any
