@@ -19,6 +19,7 @@ from ondol.host import bounded, identity, process, records
 from ondol.room import room
 from ondol.room.fill import Filled, FillResult
 from ondol.store import marker
+from ondol.store.entry import Address
 from ondol.tools.api import CacheDir
 
 
@@ -102,7 +103,7 @@ def test_result_and_progress_come_back() -> None:
 
 def test_records_come_back_as_what_they_were() -> None:
     """From a helper, and from a file of JSON: at any depth, with lists and tuples told apart."""
-    filled = Filled("main", "any", "KEY", "w", 7, ("a", "b"), "add", 1.5, 9)
+    filled = Filled(Address("main", "triton", "any", "KEY"), "w", 7, ("a", "b"), "add", 1.5, 9)
     there: dict[str, object] = {"one": [FillResult((filled,), (), "", ("x",))], "none": (), "empty": {}}
     answer = bounded.call(lambda _: there, 60)
     assert answer == there

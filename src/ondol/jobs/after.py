@@ -14,7 +14,7 @@ from ondol.host import bounded
 from ondol.jobs import beside, maker
 from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
-from ondol.room import fill, harvest
+from ondol.room import harvest
 from ondol.room.fill import Filled
 from ondol.room.harvest import New, Span, Used
 from ondol.room.publish import Publisher, PublishResult, publish
@@ -84,7 +84,7 @@ def _look_in_child(job: Job, tools: list[Row], spans: list[Span], cut_off: bool,
         if cut_off:
             ended = cache.last_change() if job.ended is None else job.ended
             spans = [*spans, (ended - harvest.SETTLING, math.inf)]
-        known = {(entry.fingerprint, entry.key) for entry in filled}
+        known = {entry.address[2:] for entry in filled}
         new = harvest.new_entries(registry.load(tool), cache, known, job.host, spans)
         new = new._replace(found=[item for item in new.found if job.takes(tool, item.fingerprint)])
         answers.append((used, new))
@@ -96,8 +96,8 @@ def _note(job: Job, tool: Row, used: Used, new: New, given: PublishResult | None
     filled = job.filled.get(tool.name, [])
     there = set(given.there) if given else set()
     left = [item for item in new.found if (item.fingerprint, item.key) not in there]
-    seen = {(entry.fingerprint, entry.key) for entry in used.used}
-    packs = [_pack(tool.name, entry, (entry[1:3] in seen) if used.known else None) for entry in filled]
+    seen = {entry.address[2:] for entry in used.used}
+    packs = [_pack(entry, (entry.address[2:] in seen) if used.known else None) for entry in filled]
     job.report.update(
         tool.name,
         used=len(used.used) if used.known else None,
@@ -117,9 +117,9 @@ def _note(job: Job, tool: Row, used: Used, new: New, given: PublishResult | None
     return left, used.used
 
 
-def _pack(tool: str, entry: Filled, used: bool | None) -> dict[str, Any]:
+def _pack(entry: Filled, used: bool | None) -> dict[str, Any]:
     """For the audit after an incident: which job ran whose code."""
-    address = "/".join((entry.scope, tool, entry.fingerprint, entry.key))
+    address = "/".join(entry.address)
     return {"entry": address, "owner": entry.owner, "digest": entry.digest, "signer": entry.signer, "used": used}
 
 
@@ -166,7 +166,7 @@ def _publish_in_child(
             publisher = Publisher(store, tool, job.cache(row), scope, origin, job.sign)
             answers[row.name] = publish(publisher, found, report, seconds)
         if used.get(row.name):
-            needed += [fill.address_of(row.name, entry) for entry in used[row.name]]
+            needed += [entry.address for entry in used[row.name]]
     if needed:
         store.note_use(needed)
     # What the next job of this name will need: what this one used, and what it made.

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ondol import words
 from ondol.errors import OndolError, RoomError
@@ -32,17 +32,6 @@ _LINES = 3
 #: In the report for programs: a thousand users must not make it a book.
 _MOST = 100
 _NOT_TUNED = "autotuning results are neither taken nor given: a job with --frozen or --require-warm measures for itself"
-
-
-class Fill(NamedTuple):
-    """What a store gave for one tool."""
-
-    result: FillResult
-    #: Entries that `fill-max` leaves out, and that this job's wishes do.
-    left_out: int = 0
-    untuned: int = 0
-    #: More is filled beside the command.
-    later: bool = False
 
 
 def prepare(job: Job) -> None:
@@ -258,7 +247,7 @@ def _run_cold(job: Job, why: str) -> None:
 
 def _fill_in_child(job: Job, report: bounded.Report) -> Any:
     store = open_store(job.settings)
-    answers: dict[str, Fill] = {}
+    answers: dict[str, FillResult] = {}
     there = store.tools(job.scopes.read)
     for row in job.managed:
         needed = _needed(job, store, row) if row.name in there else []
@@ -274,7 +263,7 @@ def _fill_in_child(job: Job, report: bounded.Report) -> Any:
             left_out = 0  # counted by who fills the rest
         processes, seconds, stage = os.cpu_count() or 1, job.settings.store_timeout, job.open_room().stage
         result = fill.fill(store, tool, first, job.cache(row), stage, report, processes, seconds)
-        answers[row.name] = Fill(result, left_out, untuned, bool(later or needed))
+        answers[row.name] = result._replace(left_out=left_out, untuned=untuned, later=bool(later or needed))
     return answers, store.passed_over({row.name for row in job.managed}, job.scopes.read)
 
 
@@ -304,12 +293,11 @@ def choose_entries(job: Job, store: Backend, row: Row, index: list[Stored]) -> t
     return first, later, choice.left_out, len(index) - len(taken)
 
 
-def take(job: Job, name: str, done: Fill) -> None:
+def take(job: Job, name: str, result: FillResult) -> None:
     """What was filled before the command started, or beside it."""
-    result = done.result
-    if done.untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
+    if result.untuned and job.measures and f"{name}: {_NOT_TUNED}" not in job.report.remarks:
         job.report.remarks.append(f"{name}: {_NOT_TUNED}")
-    everything = job.take(name, result.filled, later=done.later)
+    everything = job.take(name, result.filled, later=result.later)
     told = job.report.tools[name]
     damaged = [pack for pack in result.bad if not pack.fix]
     untrusted = [pack for pack in result.bad if pack.fix]
@@ -317,7 +305,7 @@ def take(job: Job, name: str, done: Fill) -> None:
         name,
         filled=len(everything),
         filled_bytes=sum(entry.raw_bytes for entry in everything),
-        left_out=told.left_out + done.left_out,
+        left_out=told.left_out + result.left_out,
         bad_packs=told.bad_packs + len(damaged),
         bad_reasons=told.bad_reasons + tuple(f"{bad.place}: {bad.why}" for bad in damaged),
         untrusted=dict(Counter(told.untrusted) + Counter(pack.why for pack in untrusted)),

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs import before, maker
-from ondol.jobs.before import Fill
 from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
 from ondol.room import fill, harvest
@@ -54,7 +53,7 @@ class DoneBeside(NamedTuple):
     """What became of one tool's cache while the command ran."""
 
     given: PublishResult
-    fill: Fill
+    fill: fill.FillResult
 
 
 def stop(job: Job) -> dict[str, PublishResult]:
@@ -122,11 +121,11 @@ class _Tool:
         self.cost = 0.0
         self._job = job
         self._tool = registry.load(row)
-        self._known = {(entry.fingerprint, entry.key) for entry in job.filled.get(row.name, [])}
+        self._known = {entry.address[2:] for entry in job.filled.get(row.name, [])}
         #: Everything that was still by then has been looked at.
         self._seen = began - SETTLING
         self._publisher: Publisher | None = None
-        self.filled = Fill(fill.FillResult())
+        self.filled = fill.FillResult()
         self._to_fill = row.name in job.fills_beside
 
     def fill(self, stopped: Callable[[], bool]) -> None:
@@ -138,14 +137,14 @@ class _Tool:
         store, cache = open_store(job.settings), job.cache(row)
         index = store.index(row.name, job.scopes.read)
         first, later, left_out, _ = before.choose_entries(job, store, row, index)
-        self.filled = Fill(fill.FillResult(), left_out)
-        left = [one for one in (*first, *later) if (one[0].address.fingerprint, one[0].address.key) not in self._known]
+        self.filled = fill.FillResult(left_out=left_out)
+        left = [one for one in (*first, *later) if one[0].address[2:] not in self._known]
         for start in range(0, len(left), _AT_A_TIME):
             if stopped():
                 return
             done = fill.fill_piece(store, self._tool, left[start : start + _AT_A_TIME], cache, stage, late=True)
-            self.filled = Fill(self.filled.result + done, left_out)
-            self._known |= {(entry.fingerprint, entry.key) for entry in done.filled}
+            self.filled += done
+            self._known |= {entry.address[2:] for entry in done.filled}
             if done.stopped:
                 return
 
@@ -166,9 +165,9 @@ class _Tool:
 
     def _note_used(self) -> None:
         job, name = self._job, self.row.name
-        there = [*job.filled.get(name, ()), *self.filled.result.filled]
+        there = [*job.filled.get(name, ()), *self.filled.filled]
         seen = harvest.usage(job.cache(self.row), there, keeps_atime=job.open_room().keeps_atime)
-        self.needed |= {fill.address_of(name, entry) for entry in seen.used}
+        self.needed |= {entry.address for entry in seen.used}
 
     def _new(self, now: float) -> tuple[list[Found], bool]:
         """What may be published, and whether nothing waits for its time."""

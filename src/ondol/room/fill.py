@@ -13,8 +13,8 @@ from ondol.errors import EntryRefused, EntryUnfit, EntryUntrusted, PackError
 from ondol.host import bounded, files
 from ondol.store import pack
 from ondol.store.api import Backend, Stored
-from ondol.store.entry import Address, Entry
-from ondol.tools.api import CacheDir, Tool
+from ondol.store.entry import Address, Entry, File
+from ondol.tools.api import CacheDir, Settled, Tool
 
 #: Names that this file system does not take, or that are in another entry's way: no reason to stop for the others.
 _THE_ENTRYS_FAULT = frozenset(
@@ -25,9 +25,7 @@ _THE_ENTRYS_FAULT = frozenset(
 class Filled(NamedTuple):
     """One entry that now lies in the room."""
 
-    scope: str
-    fingerprint: str
-    key: str
+    address: Address
     #: The file whose access time tells whether the entry was used, and its inode, which tells whether it was replaced.
     witness: str
     inode: int
@@ -57,27 +55,24 @@ class TooLate(Exception):
     """The tool was faster: it has begun to make the entry itself, and nothing of ours may be mixed with that."""
 
 
-class Content(NamedTuple):
-    """One file as it must be in the room."""
-
-    name: str
-    data: bytes | memoryview
-    mode: int
-    #: When it was modified, in nanoseconds; None for the moment at which it is written.
-    mtime: int | None = None
-
-
 class FillResult(NamedTuple):
+    """What a store gave for one tool."""
+
     filled: tuple[Filled, ...] = ()
     bad: tuple[BadPack, ...] = ()
     #: Set if the room's own disk refused: the rest was not tried.
     stopped: str = ""
     #: Why entries that are in the store are not for this machine, one for each.
     unfit: tuple[str, ...] = ()
+    #: Entries that `fill-max` leaves out, and that this job's wishes do.
+    left_out: int = 0
+    untuned: int = 0
+    #: More is filled beside the command.
+    later: bool = False
 
     def __add__(self, other: FillResult) -> FillResult:  # type: ignore[override]
-        stopped = self.stopped or other.stopped
-        return FillResult(self.filled + other.filled, self.bad + other.bad, stopped, self.unfit + other.unfit)
+        stopped, unfit = self.stopped or other.stopped, self.unfit + other.unfit
+        return self._replace(filled=self.filled + other.filled, bad=self.bad + other.bad, stopped=stopped, unfit=unfit)
 
 
 def fill(
@@ -97,10 +92,6 @@ def fill(
 
     parts = bounded.in_pieces(wanted, work, processes, seconds, progress, lambda part: bool(part.stopped))
     return sum(parts, FillResult())
-
-
-def address_of(tool: str, entry: Filled) -> Address:
-    return Address(entry.scope, tool, entry.fingerprint, entry.key)
 
 
 def fill_piece(
@@ -149,7 +140,7 @@ def _fill_one(
             opened = pack.open_pack(backend.fetch(stored), stored.address)
             backend.vet(stored, opened[0])
             entry = pack.entry_of(opened)
-            contents = bind(tool, entry, cache)
+            settled = bind(tool, entry, cache)
         except OSError:
             continue  # gone or unreadable: a miss
         except EntryUnfit as error:
@@ -161,25 +152,16 @@ def _fill_one(
         except (PackError, EntryRefused) as error:
             bad.append(BadPack(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
-        done = unpack(tool, entry, contents, cache, stage, late=late)
+        done = unpack(tool, entry, settled, cache, stage, late=late)
         return done._replace(owner=stored.owner, digest=opened[0].seal.digest.hex(), signer=opened[0].signer)
     if unfit:
         raise unfit
     return None
 
 
-def bind(tool: Tool, entry: Entry, cache: CacheDir) -> list[Content]:
+def bind(tool: Tool, entry: Entry, cache: CacheDir) -> Settled:
     """The entry's files as they must be in this room."""
-    settled = tool.settle({file.name: file.data for file in entry.files}, _folder(tool, entry, cache.seen_as))
-    return [
-        Content(
-            file.name,
-            settled.contents[file.name],
-            0o755 if file.executable else 0o644,
-            settled.times.get(file.name),
-        )
-        for file in entry.files
-    ]
+    return tool.settle({file.name: file.data for file in entry.files}, _folder(tool, entry, cache.seen_as))
 
 
 def _folder(tool: Tool, entry: Entry, cache_dir: str) -> str:
@@ -187,55 +169,43 @@ def _folder(tool: Tool, entry: Entry, cache_dir: str) -> str:
     return os.path.join(cache_dir, inside) if inside else cache_dir
 
 
-def unpack(
-    tool: Tool, entry: Entry, contents: list[Content], cache: CacheDir, stage: str, *, late: bool = False
-) -> Filled:
+def unpack(tool: Tool, entry: Entry, settled: Settled, cache: CacheDir, stage: str, *, late: bool = False) -> Filled:
     """Write the files aside and move them into the cache in one step: a fill that is cut off leaves no half entry.
 
     `late`: raises `TooLate` if the tool has made, or begun to make, any of it.
     """
     aside = os.path.join(stage, files.random_name())
-    names = tuple(file.name for file in contents)
+    names = tuple(file.name for file in entry.files)
     witness = tool.witness(names)
     # The witness last, as the tool itself writes it: for the harvest, and for a reader, it means "finished".
-    ordered = sorted(contents, key=lambda file: file.name == witness)
+    ordered = sorted(entry.files, key=lambda file: file.name == witness)
     folder = _folder(tool, entry, cache.path)
     os.mkdir(aside, 0o755)
     try:
-        inode = _write_files(aside, ordered)
-        move_in = _move_in_late if late else _move_in
-        move_in(aside, folder, [file.name for file in ordered], whole=folder != cache.path)
-    except BaseException:
+        inode = _write_files(aside, ordered, settled)
+        _move_in(aside, folder, [file.name for file in ordered], whole=folder != cache.path, late=late)
+    except BaseException as error:
         files.remove_tree(aside)
+        if late and isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise TooLate
         raise
-    address = entry.address
-    return Filled(
-        address.scope,
-        address.fingerprint,
-        address.key,
-        os.path.join(folder, witness),
-        inode,
-        names,
-        entry.title,
-        entry.seconds,
-        entry.raw_bytes,
-        ordered[-1].mtime,
-    )
+    place, modified = os.path.join(folder, witness), settled.times.get(witness)
+    return Filled(entry.address, place, inode, names, entry.title, entry.seconds, entry.raw_bytes, modified)
 
 
-def _write_files(aside: str, ordered: Sequence[Content]) -> int:
+def _write_files(aside: str, ordered: Sequence[File], settled: Settled) -> int:
     """Write the files below a fresh directory, the witness last; returns the witness' inode."""
     # Relative to a descriptor: for eight files an entry, walking the room's long path is a tenth of the work.
     with files.opened(files.open_dir(aside)) as here:
         for file in ordered:
             _make_parents(aside, file.name)
-            fd = os.open(file.name, files.CREATE, file.mode, dir_fd=here)
+            fd = os.open(file.name, files.CREATE, 0o755 if file.executable else 0o644, dir_fd=here)
             try:
-                files.write_all(fd, file.data)
+                files.write_all(fd, settled.contents[file.name])
                 status = os.fstat(fd)
-                if file is ordered[-1] or file.mtime is not None:
+                if file is ordered[-1] or file.name in settled.times:
                     # Access time 0, which matters for the witness: with relatime, any read will move it.
-                    os.utime(fd, ns=(0, status.st_mtime_ns if file.mtime is None else file.mtime))
+                    os.utime(fd, ns=(0, settled.times.get(file.name, status.st_mtime_ns)))
             finally:
                 os.close(fd)  # not quietly: on NFS a full disk or quota may show only here
         return status.st_ino
@@ -246,40 +216,25 @@ def _make_parents(above: str, name: str) -> None:
         os.makedirs(os.path.join(above, os.path.dirname(name)), exist_ok=True)
 
 
-def _move_in(aside: str, folder: str, names: Sequence[str], *, whole: bool) -> None:
-    """In one step where that is possible; else file by file in this order, so that the witness arrives last."""
+def _move_in(aside: str, folder: str, names: Sequence[str], *, whole: bool, late: bool) -> None:
+    """In one step where that is possible; else file by file in this order, so that the witness arrives last.
+
+    `late`: never over anything.
+    """
     if whole:
+        if late and os.path.lexists(folder):
+            raise TooLate
+        os.makedirs(os.path.dirname(folder), exist_ok=True)
         try:
             os.rename(aside, folder)
             return
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
         except OSError:
-            pass  # another entry shares the directory (a helper built for two Pythons)
+            if late:
+                raise
+            # Another entry shares the directory (a helper built for two Pythons).
     os.makedirs(folder, exist_ok=True)
     for name in names:
         _make_parents(folder, name)
-        os.rename(os.path.join(aside, name), os.path.join(folder, name))
-    files.remove_tree(aside)
-
-
-def _move_in_late(aside: str, folder: str, names: Sequence[str], *, whole: bool) -> None:
-    """As `_move_in`, and never over anything."""
-    try:
-        if whole and os.path.lexists(folder):
-            raise TooLate
-        if whole:
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
-            os.rename(aside, folder)
-            return
-        os.makedirs(folder, exist_ok=True)
-        for name in names:
-            _make_parents(folder, name)
-            os.link(os.path.join(aside, name), os.path.join(folder, name))
-    except FileExistsError:
-        raise TooLate
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            raise TooLate
-        raise
+        move = os.link if late else os.rename
+        move(os.path.join(aside, name), os.path.join(folder, name))
     files.remove_tree(aside)

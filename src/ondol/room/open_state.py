@@ -14,7 +14,7 @@ from ondol.errors import RoomError
 from ondol.host import files, process, records
 from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 
-FORMAT = 3
+FORMAT = 4
 _MAX_BYTES = 256 << 20
 _CLOSING = "closing"
 
