@@ -1,7 +1,5 @@
 """After the command: what of the fill was used, what is new, whether and how the new is published, and leaving."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

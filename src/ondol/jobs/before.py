@@ -3,8 +3,6 @@
 Nothing here can fail the job. Without a room the command runs as it would without us; without a store it runs cold.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

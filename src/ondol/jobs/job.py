@@ -4,8 +4,6 @@ The steps (`before`, `beside`, `after`, `sharing` …) read it; what they find o
 every change of it is on this page. `run_command` is the order of the steps.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence

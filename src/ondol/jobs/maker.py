@@ -2,8 +2,6 @@
 it, taken before the command starts and kept where the command cannot look.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

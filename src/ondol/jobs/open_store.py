@@ -1,7 +1,5 @@
 """Opens the store that the settings name, with this user's rule of trust."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ What every rank would otherwise do for itself, sixteen times on one node, is don
 fails keeps anything from being published. When one was killed, only what a tool itself calls whole is published.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -2,8 +2,6 @@
 processes share it: the ranks of one job step on one node. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 

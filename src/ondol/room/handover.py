@@ -6,8 +6,6 @@ directory around it, so the inside can be open to every UID there. Without a mou
 room must be given to its UID, and only root can give. Here too: what to write on each container runtime's command line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

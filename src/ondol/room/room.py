@@ -16,8 +16,6 @@ A room that others enter through a wall has its tmp/ and cache/ in a directory o
 mounted, and nothing beside it can be reached from there.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import time

@@ -5,8 +5,6 @@ Somebody ran `chmod -R g+w` over the directory that a store lies in, meaning wel
 could have written every pack, so no reader believes one. Nothing is damaged, and taking the rights back mends it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator

@@ -7,8 +7,6 @@ Readers merge the lanes they trust. Writers write only in their own. The write a
 survives, is docs/design/write-ordering.md; the names W1… below are from there.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -5,8 +5,6 @@
 Counts if the file and its directory belong to root, the store's owner or the reader, and nobody else can write them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Collection, Iterable

@@ -10,8 +10,6 @@ stats-<32 hex> hits, misses, bytes and time saved, a row for each day, scope and
                note counts it, so nothing is counted twice.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice

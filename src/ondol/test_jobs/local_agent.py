@@ -4,8 +4,6 @@ Where the last run of the same tests had to spawn, the agent and its workers sta
 their imports pass beside the controller's own. If this run can fork after all, they are ended and nobody hears of them.
 """
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json

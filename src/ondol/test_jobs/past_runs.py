@@ -2,8 +2,6 @@
 what they say about this one: which items it is for (`--rerun`, `--shard`), and which failures it forgives.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from datetime import datetime, timezone

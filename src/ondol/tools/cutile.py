@@ -4,8 +4,6 @@ Facts: any error of SQLite's makes cuTile unlink the database and begin again; a
 into it. So what counts are its keys, and it travels only between two transactions and only if SQLite finds it whole.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

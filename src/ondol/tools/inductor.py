@@ -30,8 +30,6 @@ Dynamo remembers of shapes (`dynamo/`), which would make a job's behaviour depen
 headers, which are bound to their place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Tools that build with ninja in their caches: what is where, and what each of them forgets."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -8,8 +8,6 @@ before the code that it names, so that a job killed in between leaves an index t
 older source. New signatures change the index in place. Pickles are looked at, never loaded.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Finds tools by name: the rows of the table, and those that other packages bring (entry point `ondol.tools`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any

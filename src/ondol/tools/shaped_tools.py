@@ -2,8 +2,6 @@
 class; a tool with more logic than that has a file of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 import sys

@@ -2,8 +2,6 @@
 A tool that is no more than that states its shapes and inherits the rest of the contract of `ondol.tools.api`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ The environment of a job, `ondol tools` and `docs/reference/tools.md` all come f
 the code that understands a tool's files (`Row.module`) is imported only by a job that has such files.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

@@ -9,8 +9,6 @@ again, also in a shared cache; an autotuning result has no manifest, and TileLan
 ends the user's program. Some backends add files to a kernel's directory later; what is not in the manifest stays.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -11,8 +11,6 @@ empty or torn autotuning result too; a truncated helper is a SIGBUS; two writers
 The key of an autotuning result knows the compile target, not the model: an H100's serves an H200.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -13,8 +13,6 @@ configuration, environment, PyTorch and the traced sources, the long one all but
 a directory of the first kind with no artifacts in it.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Who sets these variables, and how far they can be believed on each system: docs/how-to/run-strangers-code.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any

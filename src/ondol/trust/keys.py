@@ -6,8 +6,6 @@ whether a pack may be used.
 /etc/ondol/keys/…                    the same, for everybody on the machine
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

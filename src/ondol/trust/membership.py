@@ -1,7 +1,5 @@
 """Asks the machine's user database who is in which group; remembers the answers for one job."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

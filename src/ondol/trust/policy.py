@@ -5,8 +5,6 @@ reads. The event decides the most that a job can write; settings can only narrow
 whatever settings come with its own code.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import NamedTuple
 

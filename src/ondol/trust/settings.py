@@ -5,8 +5,6 @@ caller or root owns it, and nobody else can write it or a directory on the way t
 Whatever is wrong with a file costs a warning; nothing here stops a command.
 """
 
-from __future__ import annotations
-
 import errno
 import grp
 import os
