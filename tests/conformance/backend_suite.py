@@ -70,7 +70,7 @@ class BackendSuite:
         again = publish_cache(place.open(), tmp_path / "made")
         assert (again.published, again.already_there) == (0, 80)
         result = fill_cache(place.open(), tmp_path / "room", processes=2)
-        assert ({entry.key for entry in result.filled}, result.bad) == ({key_of(n) for n in range(80)}, ())
+        assert ({entry.address.key for entry in result.filled}, result.bad) == ({key_of(n) for n in range(80)}, ())
         for made in (tmp_path / "made").glob("*/*.cubin"):
             there = tmp_path / "room" / "cache" / made.relative_to(tmp_path / "made")
             assert there.read_bytes() == made.read_bytes()
