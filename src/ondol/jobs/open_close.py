@@ -1,11 +1,14 @@
 """`ondol open` and `ondol close`: a job whose command somebody else runs, in a container or over several CI steps.
 
-They are the two halves of `jobs/run_command`, with the note of `room/open_state` between them. Whatever decides about
-trust is fixed when the room is opened, before any of the job's code runs, or read again from outside the room when it
-is closed; nothing inside the room is asked.
+They are the two halves of `jobs/run_command`, with a note between them: a file beside the inside of the room, where no
+job can reach it. It holds what was decided before any of the job's code ran: the settings, the CI event, what was
+filled. Close believes it only if it and the room around it belong to the user who closes; what a job leaves inside the
+room under the same name is just a file. Whatever else decides about trust is read again from outside the room.
 """
 
+import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,17 +16,21 @@ from typing import Any, NamedTuple
 from ondol import config, exitcodes
 from ondol.config import Settings, Value
 from ondol.errors import RoomError, UsageError
+from ondol.host import files, process, records
 from ondol.job_report import JobReport
 from ondol.jobs import after
 from ondol.jobs.job import Job, Progress, read_json
 from ondol.jobs.run_command import Interrupted, close_job, open_job, signals_raise, take_key
-from ondol.room import handover, open_state
+from ondol.room import handover
 from ondol.room.handover import Wall
-from ondol.room.room import Room
+from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 from ondol.tools import table
 from ondol.trust import ci, policy
 from ondol.words import is_number
 
+_FORMAT = 4
+_MAX_BYTES = 256 << 20
+_CLOSING = "closing"
 #: What a CI system may say instead of a status.
 STATUS_WORDS = {
     "success": 0,
@@ -53,7 +60,7 @@ def open_room(settings: Settings, env: Mapping[str, str], progress: Progress, ho
             room = job.room
             if room is not None and ready:
                 room.hand_over(*rights)
-                open_state.save(room, _fields(job, env))
+                _save(room, _fields(job, env))
                 job.let_go_of_room()
             return Opened(job.report, room if ready else None, exitcodes.OK if ready else exitcodes.STRICT)
         except Interrupted as interruption:
@@ -99,7 +106,7 @@ def close_room(path: str, status: str, given: Mapping[str, Any], env: Mapping[st
     number = parse_status(status)
     shown = 0 if status in STATUS_WORDS else number
     try:
-        room, fields = open_state.take(path)
+        room, fields = _take(path)
     except RoomError as error:
         return _nothing_to_close(error, number, shown, given)
     job = _restored(fields, given, env, progress)
@@ -155,3 +162,63 @@ def _settings(saved: dict[str, Value], given: Mapping[str, Any]) -> Settings:
     values = {option.name: saved.get(option.name, value) for option, value in now.rows()}
     values |= {option.name: value for option, value in now.rows() if option.name in given}
     return Settings(values)
+
+
+# -- the note between them ---------------------------------------------------------------------------------------------
+
+
+def _save(room: Room, fields: dict[str, Any]) -> None:
+    """Whole or not at all: from here on the room waits for `ondol close` and no longer for this process."""
+    known = {"format": _FORMAT, "keeps_atime": room.keeps_atime, "seen_as": room.seen_as, **fields}
+    files.write_whole(os.path.join(room.path, OPEN), json.dumps(records.plain(known)).encode(), 0o600)
+    os.rename(os.path.join(room.path, OWNER), os.path.join(room.path, OPENER))
+
+
+def _take(path: str) -> tuple[Room, dict[str, Any]]:
+    """The room and its note, once: whoever asks second is told that there is none. Raises `RoomError`."""
+    path = os.path.abspath(path)
+    if os.path.basename(path) == INSIDE:
+        path = os.path.dirname(path)
+    if not os.path.basename(path).startswith(PREFIX):
+        raise RoomError(f"{path} is not a room", hint="name the one that `ondol open` opened: $ONDOL_ROOM, --room-file")
+    try:
+        here = files.open_dir(path)
+    except OSError as error:
+        raise RoomError(f"there is no open room {path}", because=error.strerror or str(error))
+    try:
+        _check_owner(path, os.fstat(here))
+        os.rename(OPEN, _CLOSING, src_dir_fd=here, dst_dir_fd=here)
+        data, status = files.read_regular(_CLOSING, _MAX_BYTES, dir_fd=here)
+        _check_owner(f"{path}/{_CLOSING}", status)
+        # If we are killed from here on, the next job sweeps the room as it does any dead process' room.
+        files.write_new(OWNER, process.myself().encode(), 0o600, dir_fd=here, sync=False)
+    except OSError as error:
+        why = "it was closed before" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise RoomError(f"the room {path} is not open", because=why)
+    finally:
+        os.close(here)
+    return _note(path, data)
+
+
+def _check_owner(path: str, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid() or status.st_mode & files.OTHERS_CAN_WRITE:
+        raise RoomError(
+            f"{path} is not ours alone",
+            because=f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; we are {os.geteuid()}",
+            hint="close a room as the user who opened it",
+        )
+
+
+def _note(path: str, data: bytes) -> tuple[Room, dict[str, Any]]:
+    try:
+        fields = records.real(json.loads(data))
+        if fields["format"] != _FORMAT:
+            raise ValueError(f"format {fields['format']}")
+        inner = os.path.join(path, INSIDE)
+        return Room(path, keeps_atime=fields["keeps_atime"], inner=inner, seen_as=fields["seen_as"]), fields
+    except (ValueError, KeyError, TypeError) as error:
+        raise RoomError(
+            f"the room {path} cannot be closed",
+            because=f"its note cannot be read: {error}",
+            hint="use one Ondol for both",
+        )

@@ -1,8 +1,10 @@
 """Opens the store that the settings name, with this user's rule of trust."""
 
+import grp
 import os
+import pwd
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 
 from ondol.config import Settings
 from ondol.errors import StoreError, StoreMissing
@@ -11,7 +13,7 @@ from ondol.store import marker, revocations
 from ondol.store.directory import DirectoryStore
 from ondol.trust import owners
 from ondol.trust.keys import Vetting
-from ondol.trust.membership import is_member
+from ondol.words import is_number
 
 
 def location(settings: Settings) -> str:
@@ -67,6 +69,19 @@ def _reader(listed: list[int]) -> owners.Reader:
 def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> owners.Trusts:
     uids, groups, anyone, limited = writers
     return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited)
+
+
+@lru_cache(maxsize=4096)
+def is_member(uid: int, group: str) -> bool:
+    """Whether the machine's user database says so; asked once. False for anyone that it does not know; a lane's own
+    group proves nothing (setgid hands it out).
+    """
+    try:
+        wanted = int(group) if is_number(group) else grp.getgrnam(group).gr_gid
+        user = pwd.getpwuid(uid)
+        return wanted in os.getgrouplist(user.pw_name, user.pw_gid)
+    except (KeyError, OSError):
+        return False
 
 
 def _check_writer(store: DirectoryStore, scope: str, signs: bool) -> None:
