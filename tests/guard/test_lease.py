@@ -35,14 +35,13 @@ class Clock:
 def elsewhere(base: str) -> None:
     """A lease whose holder is on another machine of the same name, pid and all."""
     me = process.myself()._replace(boot="another machine")
-    Path(f"{base}.000007").write_bytes(b"held 000000000000\n" + me.encode() + b"somebody")
+    Path(f"{base}.000007").write_bytes(b"held 000000000000\n" + me.encode())
 
 
 def test_second_gets_it_too(base: str) -> None:
-    one, other = Lease(base, b"one"), Lease(base, b"other")
+    one, other = Lease(base), Lease(base)
     assert one.attempt()
     assert not other.attempt()
-    assert other.note() == b"one"
     assert one.release()
     assert other.attempt()
     assert not one.attempt()
@@ -52,7 +51,7 @@ def test_second_gets_it_too(base: str) -> None:
 def test_holder_on_another_machine_is_taken_for_dead(base: str, elsewhere: None) -> None:
     """Its pid means nothing here, nor does its clock: only its silence, on ours."""
     clock = Clock()
-    waiter = Lease(base, b"", clock)
+    waiter = Lease(base, clock)
     assert not waiter.attempt()
     clock.now += PATIENCE - 1
     assert not waiter.attempt()
@@ -68,19 +67,19 @@ def test_holder_on_another_machine_is_taken_for_dead(base: str, elsewhere: None)
 
 
 def test_lease_of_a_process_that_died_is_waited_for(base: str) -> None:
-    script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}, b'').attempt(); os._exit(0)"
+    script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}).attempt(); os._exit(0)"
     subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT / "src")}, check=True)
-    waiter = Lease(base, b"")
+    waiter = Lease(base)
     assert waiter.attempt()
     waiter.release()
 
 
 def test_zombie_is_taken_for_alive(base: str) -> None:
     """Killed, and its parent (a container without an init) has not noticed."""
-    script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}, b'').attempt(); os._exit(0)"
+    script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}).attempt(); os._exit(0)"
     holder = subprocess.Popen([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT / "src")})
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
-    waiter = Lease(base, b"")
+    waiter = Lease(base)
     assert waiter.attempt()
     waiter.release()
     assert holder.wait() == 0
@@ -90,7 +89,7 @@ def test_file_that_was_just_created_is_taken_for_abandoned(base: str) -> None:
     """Between creating it and writing into it there is a moment; a machine may even crash in it."""
     Path(f"{base}.000001").touch()
     clock = Clock()
-    waiter = Lease(base, b"", clock)
+    waiter = Lease(base, clock)
     assert not waiter.attempt()
     clock.now += PATIENCE + 1
     assert waiter.attempt()
@@ -111,53 +110,51 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, slow: Lease, others: object) -> 
 
 
 def test_two_that_find_the_same_dead_holder_both_win(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Lease(base, b"")
+    first = Lease(base)
     assert first.attempt()
     assert first.release()
-    quick, slow = Lease(base, b"quick"), Lease(base, b"slow")
+    quick, slow = Lease(base), Lease(base)
     _meanwhile(monkeypatch, slow, quick.attempt)
 
     assert not slow.attempt()
 
-    assert slow.note() == b"quick"
-    assert quick.release()
+    assert quick.release(), "it is still the one"
 
 
 def test_one_that_slept_through_many_leases_finds_its_number_free(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old files are removed, so creating "the next one" works although there are newer ones. It must notice."""
-    first = Lease(base, b"")
+    first = Lease(base)
     assert first.attempt()
     assert first.release()
-    holder = Lease(base, b"holder")
+    holder = Lease(base)
 
     def many() -> None:
         for _ in range(20):
-            other = Lease(base, b"")
+            other = Lease(base)
             assert other.attempt()
             assert other.release()
         assert holder.attempt()
 
-    slow = Lease(base, b"slow")
+    slow = Lease(base)
     _meanwhile(monkeypatch, slow, many)
 
     assert not slow.attempt()
 
-    assert slow.note() == b"holder"
-    assert holder.release()
+    assert holder.release(), "it is still the one"
 
 
 def test_files_pile_up(base: str) -> None:
     for _ in range(50):
-        one = Lease(base, b"")
+        one = Lease(base)
         assert one.attempt()
         assert one.release()
     assert len(os.listdir(os.path.dirname(base))) <= lease._KEPT + 1
 
 
 def test_holder_that_stood_still_for_too_long_believes_that_it_still_holds(base: str) -> None:
-    holder, clock = Lease(base, b""), Clock()
+    holder, clock = Lease(base), Clock()
     assert holder.attempt()
-    other = Lease(base, b"", clock)
+    other = Lease(base, clock)
     assert not other.attempt()
     clock.now += PATIENCE + 1
     assert other.attempt()
@@ -171,7 +168,7 @@ def test_full_disk_leaves_a_lease_behind(base: str, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(lease.files, "write_all", full)
     with pytest.raises(OSError, match="No space"):
-        Lease(base, b"").attempt()
+        Lease(base).attempt()
     assert os.listdir(os.path.dirname(base)) == []
 
 
@@ -198,7 +195,7 @@ class Crowd(RuleBasedStateMachine):
             self._join()
 
     def _join(self) -> None:
-        self.members.append(Lease(os.path.join(self.folder.name, "lock"), b"", self.clock))
+        self.members.append(Lease(os.path.join(self.folder.name, "lock"), self.clock))
         self.identities.append(f"process {next(self.names)}")
         self.holds.append(False)
         self.silent_since.append(None)
@@ -225,7 +222,7 @@ class Crowd(RuleBasedStateMachine):
         self.dead.add(self.identities[one])
         if self.holds[one]:
             os.close(self.members[one]._fd)
-        self.members[one] = Lease(os.path.join(self.folder.name, "lock"), b"", self.clock)
+        self.members[one] = Lease(os.path.join(self.folder.name, "lock"), self.clock)
         self.identities[one] = f"process {next(self.names)}"
         self.holds[one] = False
 

@@ -98,7 +98,7 @@ def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> Non
     assert done.returncode == 7
     (line,) = done.stderr.splitlines()
     assert line.startswith(
-        f"ondol: warning: no lock can be had for {cache}: flock on {cache}: Permission denied; beside the cache"
+        f"ondol: warning: no lock can be had for {cache}: flock on {cache}: Permission denied; {cache.parent}/.{cache.name}.ondol-lock: "
     )
     assert line.endswith("; going on without")
 
@@ -107,7 +107,7 @@ def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: p
     """A dead lock daemon holds whoever asks, in the kernel, for ever; on a network file system somebody else asks."""
     monkeypatch.setattr(lock_parts, "ANSWER", 0.3)
     monkeypatch.setattr(lock_parts, "flock", lambda _fd, _shared: bool(time.sleep(3600)))
-    part = file_part(LockPlace(str(tmp_path / "lock"), "here", True), distant=True)
+    part = file_part(LockPlace(str(tmp_path / "lock"), True), distant=True)
     with pytest.raises(OSError, match=r"no answer within 0\.3 seconds"):
         part.attempt(False)
     part.release()
@@ -115,7 +115,7 @@ def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: p
 
 def test_lock_that_a_child_took_for_us_is_not_ours(tmp_path: Path) -> None:
     """On network file systems a child asks, and ends: what it got must stay."""
-    place = LockPlace(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), True)
     one, other = file_part(place, distant=True), file_part(place, distant=True)
     assert one.attempt(False)
     assert not other.attempt(False)
@@ -127,7 +127,7 @@ def test_lock_that_a_child_took_for_us_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_lock_file_that_is_cleaned_away_is_locked_by_two(tmp_path: Path) -> None:
-    place = LockPlace(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), True)
     first, second = file_part(place, distant=False), file_part(place, distant=False)
     assert first.attempt(False)
     assert not second.attempt(False)
@@ -142,7 +142,7 @@ def test_lock_file_that_is_cleaned_away_is_locked_by_two(tmp_path: Path) -> None
 
 
 def _planted(tmp_path: Path, what: str) -> LockPlace:
-    place = LockPlace(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), True)
     precious = tmp_path / "precious"
     precious.write_text("precious")
     if what == "link":
@@ -174,7 +174,7 @@ def test_lock_file_is_closed_to_others_for_a_moment(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fchmod", lambda _fd, _mode: None)
     before = os.umask(0o077)
     try:
-        os.close(open_place(LockPlace(str(tmp_path / "lock"), "here", True)))
+        os.close(open_place(LockPlace(str(tmp_path / "lock"), True)))
         assert os.umask(0o077) == 0o077, "the umask is the caller's again"
     finally:
         os.umask(before)
@@ -183,7 +183,7 @@ def test_lock_file_is_closed_to_others_for_a_moment(tmp_path: Path, monkeypatch:
 
 def test_lock_file_that_opens_a_moment_later_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS 3 makes a file and sets its mode in two steps, whatever we ask for."""
-    place = LockPlace(str(tmp_path / "lock"), "here", True)
+    place = LockPlace(str(tmp_path / "lock"), True)
     really, refusals = os.open, iter([True, True])
 
     def refused_twice(path: str, *arguments: int) -> int:
@@ -210,14 +210,14 @@ def test_private_directory_that_somebody_else_made_is_used(tmp_path: Path, what:
         os.chown(folder, 1500 if what != "open to all" else 0, 0)
         folder.chmod(0o777 if what == "open to all" else 0o700)
     with pytest.raises(OSError):
-        open_place(LockPlace(str(folder / "lock"), "a private directory", False))
+        open_place(LockPlace(str(folder / "lock"), False))
     assert list(elsewhere.iterdir()) == []
 
 
 def test_candidates_and_their_order(tmp_path: Path) -> None:
     cache = tmp_path / "uv"
     cache.mkdir()
-    found = candidates(str(cache), identify(str(cache)))
+    found = candidates(str(cache))
     name = f"ondol-{cache.stat().st_dev:x}-{cache.stat().st_ino:x}.lock"
     assert [place.path for place in found] == [
         str(tmp_path / ".uv.ondol-lock"),
@@ -229,7 +229,7 @@ def test_candidates_and_their_order(tmp_path: Path) -> None:
 
 def test_mount_point_has_its_lock_beside_it(tmp_path: Path) -> None:
     """What lies beside a volume is another thing in every container."""
-    found = candidates("/proc", identify("/proc"))
+    found = candidates("/proc")
     assert found[0].path == "/proc/.ondol-lock"
 
 
@@ -243,4 +243,4 @@ def test_cache_that_cannot_be_made_stops_the_command(program: Program, tmp_path:
     kind, _, path = json.loads(report.read_text())["lock"]["standing"].partition(" on ")
     assert kind == "flock"
     os.unlink(path)  # in a private directory of /tmp: nothing nearer could be made
-    assert identify(str(tmp_path / "file" / "a" / "b")).below == "a/b"
+    assert identify(str(tmp_path / "file" / "a" / "b")) == f"{identify(str(tmp_path / 'file'))}-a-b"

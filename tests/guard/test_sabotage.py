@@ -30,7 +30,7 @@ def turns_violations(folder: Path) -> list[str]:
 
 
 def lease_violations(folder: Path) -> list[str]:
-    first, second = (lease.Lease(str(folder / "lock"), b"") for _ in range(2))
+    first, second = (lease.Lease(str(folder / "lock")) for _ in range(2))
     judged: list[bool] = []
     second._is_over = lambda number: judged.append(first.attempt()) or True  # type: ignore[method-assign, func-returns-value]
     (folder / "lock.000001").write_bytes(b"free 000000000000\n")

@@ -36,7 +36,7 @@ def enter():
 
 
 for _ in range(rounds):
-    lease = Lease(base, b"a test")
+    lease = Lease(base)
     while not lease.attempt():
         time.sleep(chance.random() / 200)
     trouble = enter()

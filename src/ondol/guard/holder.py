@@ -16,7 +16,6 @@ from ondol.words import is_number
 _LONGEST = 200
 #: `https://user:token@index/`: a note is readable by everybody who can reach the cache.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
-_OWNER_LINES = 4
 
 
 class Holder(NamedTuple):
@@ -29,17 +28,17 @@ class Holder(NamedTuple):
     job: str = ""
 
     def encode(self) -> bytes:
-        rest = [self.host, f"{self.since:.0f}", self.command, self.job, ""]
-        return self.owner.encode() + "\n".join(" ".join(one.split()) for one in rest).encode()
+        lines = [self.owner.encode().decode(), self.host, f"{self.since:.0f}", self.command, self.job]
+        return "".join(" ".join(line.split()) + "\n" for line in lines).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Holder | None:
         """The holder that wrote this, or None for bytes that say nothing."""
-        owner = Owner.decode(data)
-        lines = data.decode("utf-8", "replace").split("\n")[_OWNER_LINES:]
-        if owner is None or len(lines) < 4 or not is_number(lines[1]):
+        lines = data.decode("utf-8", "replace").split("\n")
+        owner = Owner.decode(lines[0].encode())
+        if owner is None or len(lines) < 5 or not is_number(lines[2]):
             return None
-        return cls(owner, lines[0], float(lines[1]), lines[2], lines[3])
+        return cls(owner, lines[1], float(lines[2]), lines[3], lines[4])
 
     def text(self, now: float) -> str:
         """`pid 4242 on login05 for 42 s: uv pip install toolchain [job gpu-acc]`"""

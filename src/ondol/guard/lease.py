@@ -30,7 +30,6 @@ _MAX_BYTES = 8192
 #: How many numbers are left standing below the newest: a process that fell asleep between looking and creating finds
 #: its number taken. (If it slept even longer it sees the newer ones right after creating, and steps back.)
 _KEPT = 8
-_OWNER_LINES = 4
 _STATE = re.compile(rb"(held|free) (\d{12})\n")
 
 
@@ -40,10 +39,9 @@ class Lease:
     kind = "lease"
     _beat: _Beat
 
-    def __init__(self, base: str, note: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, base: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = base
         self._folder, self._name = os.path.split(base)
-        self._note = note
         self._clock = clock
         #: (number, its bytes, when we first saw them like this)
         self._seen: tuple[int, bytes, float] = (0, b"", 0.0)
@@ -64,7 +62,7 @@ class Lease:
             return False
         self._number = newest + 1
         try:
-            files.write_all(self._fd, _state(b"held", 0) + process.myself().encode() + self._note)
+            files.write_all(self._fd, _state(b"held", 0) + process.myself().encode())
             os.fsync(self._fd)
             won = self._newest() == self._number
         except OSError:
@@ -94,18 +92,9 @@ class Lease:
         self._fd, self._number = -1, 0
         return kept
 
-    def note(self) -> bytes:
-        """What the present holder wrote about itself; empty if nobody holds it."""
-        try:
-            newest = self._newest()
-            state, owner, note = _parse(self._read(newest)) if newest else (b"", None, b"")
-        except OSError:
-            return b""
-        return note if state == b"held" and owner else b""
-
     def _is_over(self, number: int) -> bool:
         data = self._read(number)
-        state, owner, _ = _parse(data)
+        state, owner = _parse(data)
         if state == b"free":
             return True
         # Another boot id may be another machine of the same name: only what happened under this kernel is certain.
@@ -153,13 +142,10 @@ def _state(word: bytes, count: int) -> bytes:
     return b"%s %012d\n" % (word, count)
 
 
-def _parse(data: bytes) -> tuple[bytes, process.Owner | None, bytes]:
-    """(state, owner, note); a file that was just created, or is torn, has no state and is judged by its silence."""
+def _parse(data: bytes) -> tuple[bytes, process.Owner | None]:
+    """(state, owner); a file that was just created, or is torn, has no state and is judged by its silence."""
     found = _STATE.match(data)
-    if not found:
-        return b"", None, b""
-    lines = data[found.end() :].split(b"\n", _OWNER_LINES)
-    return found[1], process.Owner.decode(b"\n".join(lines[:_OWNER_LINES])), lines[-1]
+    return (found[1], process.Owner.decode(data[found.end() :])) if found else (b"", None)
 
 
 class _Beat:

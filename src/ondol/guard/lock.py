@@ -16,7 +16,7 @@ from ondol import words
 from ondol.guard.holder import Holder
 from ondol.guard.lease import Lease
 from ondol.guard.lock_parts import FlockPart, reason
-from ondol.guard.lock_place import Identity, LockPlace, candidates, identify, open_place
+from ondol.guard.lock_place import LockPlace, candidates, identify, open_place
 from ondol.host import files, filesystem, process
 from ondol.words import is_number
 
@@ -115,22 +115,21 @@ class CacheLock:
     def env(self) -> dict[str, str]:
         """For the command: a guard inside it, on the same cache, must not wait for us."""
         me = process.myself()
-        return {VARIABLE: f"{identify(self.cache).name()} {me.pid} {me.start}"}
+        return {VARIABLE: f"{identify(self.cache)} {me.pid} {me.start}"}
 
     def _find_out(self) -> None:
         self.cache = filesystem.real(self.cache)
         if self._make:
             with suppress(OSError):  # the tool will say why it cannot be made, better than we could
                 os.makedirs(self.cache, exist_ok=True)
-        identity = identify(self.cache)
-        self._places = candidates(self.cache, identity)
+        self._places = candidates(self.cache)
         if not os.path.isdir(self.cache):
             # Perhaps a misspelt name: no file of ours beside it, or in it.
             self._places = [place for place in self._places if not place.common]
         kind = filesystem.fs_type(self.cache)
         self._distant = filesystem.is_network(kind)
         self._directory_is_enough = kind != "unknown" and not self._distant
-        self._inherited = _held_by_parent(self._env, identity)
+        self._inherited = _held_by_parent(self._env, identify(self.cache))
 
     def _settle(self) -> None:
         if self._parts:
@@ -151,9 +150,9 @@ class CacheLock:
         try:
             part.open()
         except OSError as error:
-            self.passed.append(f"{place.source} ({place.path}): {reason(error)}")
+            self.passed.append(f"{place.path}: {reason(error)}")
             return False
-        return self._take(part, started) or self._take(Lease(place.path, self._holder().encode()), started)
+        return self._take(part, started) or self._take(Lease(place.path), started)
 
     def _take(self, part: FlockPart | Lease, started: float) -> bool:
         pause = _SHORTEST_PAUSE
@@ -163,7 +162,7 @@ class CacheLock:
                 if elapsed >= self._wait:
                     part.release()
                     raise _Expired
-                self._speak(elapsed, part)
+                self._speak(elapsed)
                 time.sleep(min(pause, self._wait - elapsed))
                 pause = min(pause * 1.5, _LONGEST_PAUSE)
         except OSError as error:
@@ -173,14 +172,14 @@ class CacheLock:
         self._parts.append(part)
         return True
 
-    def _speak(self, elapsed: float, part: FlockPart | Lease) -> None:
+    def _speak(self, elapsed: float) -> None:
         if elapsed >= (self._spoke_at + _NEXT_WORD if self._spoke_at else _FIRST_WORD):
             self._spoke_at = elapsed
-            self._tell(f"waiting for {self.cache}, {self._whose(part.note())}")
+            self._tell(f"waiting for {self.cache}, {self._whose()}")
 
-    def _whose(self, note: bytes = b"") -> str:
-        for data in [note, *map(_read_note, self._places)]:
-            holder = Holder.decode(data)
+    def _whose(self) -> str:
+        for place in self._places:
+            holder = Holder.decode(_read_note(place))
             if holder and not _is_over(holder):
                 return f"held by {holder.text(time.time())}"
         return "held by a process that left no note"
@@ -213,8 +212,8 @@ def _read_note(place: LockPlace) -> bytes:
         return b""
 
 
-def _held_by_parent(env: Mapping[str, str], identity: Identity) -> bool:
+def _held_by_parent(env: Mapping[str, str], identity: str) -> bool:
     fields = env.get(VARIABLE, "").split(" ")
-    if len(fields) != 3 or fields[0] != identity.name() or not is_number(fields[1], 9):
+    if len(fields) != 3 or fields[0] != identity or not is_number(fields[1], 9):
         return False
     return not process.certainly_dead(process.myself()._replace(pid=int(fields[1]), start=fields[2]))

@@ -82,10 +82,6 @@ class FlockPart:
         self._fd = -1
         return True
 
-    def note(self) -> bytes:
-        """What the present holder says of itself in this very lock: nothing, its note lies elsewhere."""
-        return b""
-
 
 def _answer(fd: int, shared: bool) -> bool:
     try:

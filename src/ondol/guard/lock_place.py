@@ -18,49 +18,33 @@ _TRIES, _PAUSE = 5, 0.02
 _OPEN = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Identity(NamedTuple):
-    """Which directory it is, whatever path leads there."""
-
-    device: int
-    inode: int
-    #: For a directory that cannot be made: its name below the nearest one that is there.
-    below: str = ""
-
-    def name(self) -> str:
-        below = "-" + "".join(letter if letter.isalnum() else "_" for letter in self.below) if self.below else ""
-        return f"{self.device:x}-{self.inode:x}{below}"[:200]
-
-
 class LockPlace(NamedTuple):
     path: str
-    #: `beside the cache` …: where it comes from, for people.
-    source: str
     #: Whether every user of the cache would come here. If not, it must be a directory that only we control.
     common: bool
 
 
-def identify(cache: str) -> Identity:
-    """Of a directory that exists, or of one that does not, by the nearest one above it."""
+def identify(cache: str) -> str:
+    """Which directory it is, whatever path leads there; one that does not exist, by the nearest one above it."""
     path, below = cache, ""
     while True:
         try:
             status = os.stat(path)
-            return Identity(status.st_dev, status.st_ino, below)
+            break
         except OSError:
-            above, name = os.path.split(path)
-            path, below = above or "/", os.path.join(name, below) if below else name
+            path, name = os.path.split(path)
+            below = f"-{name}{below}"
+    return f"{status.st_dev:x}-{status.st_ino:x}{''.join(c if c.isalnum() else '-' for c in below)}"[:200]
 
 
-def candidates(cache: str, identity: Identity) -> list[LockPlace]:
+def candidates(cache: str) -> list[LockPlace]:
     """In order. `cache` is a real path."""
     above, name = os.path.split(cache)
-    found = []
     # A cache that is a mount point (a volume of a container) has something else beside it for everybody.
-    if identify(above).device == identity.device:
-        found.append(LockPlace(os.path.join(above, f".{name}{SUFFIX}"), "beside the cache", True))
-    found.append(LockPlace(os.path.join(cache, SUFFIX), "inside the cache", True))
-    file = f"ondol-{identity.name()}.lock"
-    return found + [LockPlace(os.path.join(base, file), "a private directory", False) for base in _private_bases()]
+    beside = [] if os.path.ismount(cache) else [os.path.join(above, f".{name}{SUFFIX}")]
+    common = [LockPlace(path, True) for path in (*beside, os.path.join(cache, SUFFIX))]
+    file = f"ondol-{identify(cache)}.lock"
+    return common + [LockPlace(os.path.join(base, file), False) for base in _private_bases()]
 
 
 def _private_bases() -> list[str]:
