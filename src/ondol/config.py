@@ -164,11 +164,13 @@ def _by_key(section: Mapping[str, Any]) -> dict[str, Any]:
 def convert(option: Option, raw: Any, origin: str = TYPED_HERE, directory: str = "") -> Any:
     """The value that somebody wrote, typed or set. Raises `UsageError`."""
     reader, expected = KINDS[option.kind]
+    known = option.metavar.split("|") if option.kind in ("choice", "switch") else []
     try:
-        value = reader(raw, option.metavar.split("|"))
+        value = reader(raw)
+        if known and value not in known:
+            raise ValueError
         return _resolved(value, directory) if option.kind == "path" else value
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
-        known = option.metavar.split("|") if option.kind in ("choice", "switch") else []
         typed = origin == TYPED_HERE
         raise UsageError(
             f"{f'--{option.name}' if typed else f'{option.name} ='} {raw!r:.80} is not possible",
@@ -177,17 +179,19 @@ def convert(option: Option, raw: Any, origin: str = TYPED_HERE, directory: str =
         )
 
 
-def _text(raw: Any, _: list[str]) -> str:
-    if not isinstance(raw, str):
-        raise TypeError
-    return raw
-
-
-def _path(raw: Any, _: list[str]) -> str:
-    path = _text(raw, _).removeprefix("file://")
-    if not path or "://" in path or "\0" in path:
+def _good(value: Any, good: bool) -> Any:
+    if not good:
         raise ValueError
-    return path
+    return value
+
+
+def _text(raw: Any) -> Any:
+    return _good(raw, isinstance(raw, str))
+
+
+def _path(raw: Any) -> Any:
+    path = _text(raw).removeprefix("file://")
+    return _good(path, path and "://" not in path and "\0" not in path)
 
 
 def _resolved(path: str, directory: str) -> str:
@@ -197,76 +201,53 @@ def _resolved(path: str, directory: str) -> str:
 _FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
-def _flag(raw: Any, _: list[str]) -> bool:
+def _flag(raw: Any) -> bool:
     return raw if isinstance(raw, bool) else _FLAG_WORDS[raw.lower()]
 
 
-def _switch(raw: Any, _: list[str]) -> str:
-    return "auto" if raw == "auto" else "on" if _flag(raw, _) else "off"
+def _switch(raw: Any) -> str:
+    return "auto" if raw == "auto" else "on" if _flag(raw) else "off"
 
 
-def _choice(raw: Any, known: list[str]) -> str:
-    if isinstance(raw, bool):  # TOML's true and false, for `on` and `off`
-        raw = "on" if raw else "off"
-    if raw not in known:
-        raise ValueError
-    return str(raw)
+def _choice(raw: Any) -> Any:
+    return _switch(raw) if isinstance(raw, bool) else raw  # TOML's true and false, for `on` and `off`
 
 
-def _list(raw: Any, _: list[str]) -> list[str]:
-    items = raw.split(",") if isinstance(raw, str) else list(raw)
-    names = [item.strip() for item in items if item.strip()]
-    if not names:
-        raise ValueError
-    return names
+def _items(raw: Any) -> list[Any]:
+    return [item for item in (raw.split(",") if isinstance(raw, str) else raw) if str(item).strip()]
 
 
-def _uids(raw: Any, _: list[str]) -> list[int]:
-    items = [item for item in (raw.split(",") if isinstance(raw, str) else raw) if str(item).strip()]
-    if any(type(item) not in (int, str) or int(item) < 0 for item in items):
-        raise ValueError
-    return [int(item) for item in items]
+def _list(raw: Any) -> Any:
+    names = [item.strip() for item in _items(raw)]
+    return _good(names, bool(names))
 
 
-def _count(raw: Any, _: list[str]) -> int:
+def _uids(raw: Any) -> Any:
+    items = _items(raw)
+    return _good([int(item) for item in items], all(type(item) in (int, str) and int(item) >= 0 for item in items))
+
+
+def _count(raw: Any) -> Any:
     number = int(raw) if isinstance(raw, str) else raw
-    if type(number) is not int or number < 0:
-        raise ValueError
-    return number
+    return _good(number, type(number) is int and number >= 0)
 
 
-def _positive(raw: Any, _: list[str]) -> int:
-    if number := _count(raw, _):
-        return number
-    raise ValueError
-
-
-def _size(raw: Any, _: list[str]) -> int:
+def _size(raw: Any) -> Any:
     size = raw if type(raw) is int else words.parse_size(raw)
-    if size < 0:
-        raise ValueError
-    return size
+    return _good(size, size >= 0)
 
 
-def _duration(raw: Any, _: list[str]) -> float:
+def _duration(raw: Any) -> Any:
     seconds = float(raw) if type(raw) in (int, float) else words.parse_duration(raw)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError
-    return seconds
-
-
-def _name(raw: Any, _: list[str]) -> str:
-    if not words.is_plain_name(raw):
-        raise ValueError
-    return str(raw)
+    return _good(seconds, 0 <= seconds < float("inf"))
 
 
 #: Of an option's values: how to read one, and what to say is expected; a choice says it itself.
-KINDS: dict[str, tuple[Callable[[Any, list[str]], Any], str]] = {
+KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "text": (_text, "a text"),
     "pair": (_text, "a text"),
     "path": (_path, "a path: name a directory or a file; this version speaks no s3://"),
-    "name": (_name, "a plain name: letters, digits, . _ - only"),
+    "name": (lambda raw: _good(raw, words.is_plain_name(raw)), "a plain name: letters, digits, . _ - only"),
     "flag": (_flag, "true or false"),
     "choice": (_choice, ""),
     "switch": (_switch, "auto, on or off"),
@@ -274,7 +255,7 @@ KINDS: dict[str, tuple[Callable[[Any, list[str]], Any], str]] = {
     "names": (_list, "names, separated by commas"),
     "uids": (_uids, "numbers such as 1000,1001"),
     "count": (_count, "a number such as 1"),
-    "positive": (_positive, "a number above 0"),
+    "positive": (lambda raw: _good(_count(raw), _count(raw) > 0), "a number above 0"),
     "size": (_size, "a size such as 500MB or 10GiB"),
     "duration": (_duration, "a time such as 90s or 15m"),
 }

@@ -1,31 +1,30 @@
 """Sizes, durations and counts, as people write and read them, and text of others, safe to show. Pure."""
 
-_SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+import re
+from fnmatch import fnmatchcase
+
+_SIZES: dict[str, float] = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _TIMES = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-def _number_and_unit(text: str) -> tuple[float, str]:
+def _parse(text: str, units: dict[str, float]) -> float:
     text = text.strip().lower()
     unit = text.lstrip("0123456789.")
-    return float(text[: len(text) - len(unit)]), unit.strip()
+    if unit.strip() not in units:
+        raise ValueError(f"unknown unit {unit.strip()!r}")
+    return float(text[: len(text) - len(unit)]) * units[unit.strip()]
 
 
 def parse_size(text: str) -> int:
     """`500M`, `10GiB`, `1024`: bytes. Raises `ValueError`."""
-    number, unit = _number_and_unit(text)
-    if unit not in _SIZES:
-        raise ValueError(f"unknown unit {unit!r}")
-    return int(number * _SIZES[unit])
+    return int(_parse(text, _SIZES))
 
 
 def parse_duration(text: str) -> float:
     """`90`, `90s`, `15m`, `7d`: seconds. Raises `ValueError`."""
-    number, unit = _number_and_unit(text)
-    if unit not in _TIMES:
-        raise ValueError(f"unknown unit {unit!r}")
-    return number * _TIMES[unit]
+    return _parse(text, _TIMES)
 
 
 def size(count: float) -> str:
@@ -109,14 +108,12 @@ def is_number(text: str, digits: int = 18) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= digits
 
 
-_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
-_WORD = _FIRST | frozenset(".+=@-")
-_MAX_WORD = 200
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]{0,199}")
 
 
 def is_plain_name(text: object) -> bool:
     """Whether text can be one path component without surprises: a scope, a tool, a fingerprint, a key."""
-    return isinstance(text, str) and 0 < len(text) <= _MAX_WORD and text[0] in _FIRST and _WORD.issuperset(text)
+    return isinstance(text, str) and _PLAIN_NAME.fullmatch(text) is not None
 
 
 def is_pattern(text: object) -> bool:
@@ -125,11 +122,7 @@ def is_pattern(text: object) -> bool:
 
 
 def matches(name: str, pattern: str) -> bool:
-    if "*" not in pattern:
-        return name == pattern
-    from fnmatch import fnmatchcase
-
-    return fnmatchcase(name, pattern)
+    return name == pattern if "*" not in pattern else fnmatchcase(name, pattern)
 
 
 def closest(word: str, known: list[str], likeness: float = 0.6) -> str:
