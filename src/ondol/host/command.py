@@ -4,7 +4,6 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from ondol import exitcodes
@@ -46,8 +45,14 @@ def run(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        spawn = partial(_spawn_through, through) if through else _spawn
-        pid = spawn(program, argv, env, before, streams or {})
+        mask = before
+        if through:
+            from ondol.host import fixed_place  # only a job that asked for fixed paths pays for it
+
+            argv = fixed_place.command_line(through, program, argv, mask)
+            # Blocked until it is the command: a signal in between ends the command, and not a Python with a trace.
+            program, mask = argv[0], {*mask, *FORWARDED}
+        pid = _spawn(program, argv, env, mask, streams or {})
         on_end(pid if isinstance(pid, CommandEnded) else _wait(pid, watched))
     finally:
         # What is still pending was meant for the command, which is over.
@@ -118,21 +123,6 @@ def _spawn(
         if missing:
             detail += " (the interpreter in its first line?)"
         return CommandEnded(status, detail)
-
-
-def _spawn_through(
-    through: Sequence[str],
-    program: str,
-    argv: Sequence[str],
-    env: Mapping[str, str],
-    mask: set[signal.Signals | int],
-    streams: Mapping[int, int],
-) -> int | CommandEnded:
-    from ondol.host import fixed_place  # only a job that asked for fixed paths pays for it
-
-    words = fixed_place.command_line(through, program, argv, mask)
-    # Blocked until it has turned into the command: a signal in between ends the command, and not a Python with a trace.
-    return _spawn(words[0], words, env, {*mask, *FORWARDED}, streams)
 
 
 def _wait(pid: int, watched: set[signal.Signals]) -> CommandEnded:

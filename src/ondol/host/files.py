@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
@@ -184,19 +185,13 @@ def write_whole(name: str, data: bytes, mode: int, dir_fd: int | None = None, *,
         unlink_quietly(temporary, dir_fd=dir_fd)
 
 
-class opened:  # noqa: N801 - reads as a phrase: `with opened(…) as fd:`
+@contextmanager
+def opened(fd: int) -> Iterator[int]:
     """A descriptor that is closed when the block ends, however it ends. Not for what was written: see `write_new`."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def __enter__(self) -> int:
-        return self._fd
-
-    def __exit__(self, *_: object) -> None:
-        close_quietly(self._fd)
+    try:
+        yield fd
+    finally:
+        close_quietly(fd)
 
 
 def close_quietly(fd: int) -> None:

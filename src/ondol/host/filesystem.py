@@ -67,14 +67,11 @@ def fs_type(path: str) -> str:
 REPLACE = "can replace what is in it"
 
 
-class Usable:
+class Usable(NamedTuple):
     """The result of trying a directory: whether a room can stand in it, and if not, why not."""
 
-    __slots__ = ("keeps_atime", "why_not")
-
-    def __init__(self, why_not: str = "", *, keeps_atime: bool = False) -> None:
-        self.why_not = why_not
-        self.keeps_atime = keeps_atime
+    why_not: str = ""
+    keeps_atime: bool = False
 
 
 def try_directory(path: str) -> Usable:
