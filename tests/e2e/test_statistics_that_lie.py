@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from making import trust_everybody
-from ondol.report import prometheus
+from ondol.report import store_page
 from ondol.store import lane, marker, usage
 from ondol.store.api import Stat
 from ondol.store.directory import DirectoryStore
@@ -231,7 +231,7 @@ def test_collector_reads_what_was_counted(program: Program, shared: Path) -> Non
 def test_name_of_a_store_breaks_the_page(place: str) -> None:
     told = {"day": "2026-11-16", "tool": "triton", "hits": 3, "misses": 1, "bytes_used": 5, "seconds_saved": 1.25}
     facts = {"store": place, "entries": 1, "bytes": 2, "free_bytes": 3, "jobs": [told]}
-    families = list(text_string_to_metric_families(prometheus.render(facts)))
+    families = list(text_string_to_metric_families(store_page.metrics(facts)))
     samples = {sample.name: sample for family in families for sample in family.samples}
     assert {sample.labels["store"] for sample in samples.values()} == {place}
     assert samples["ondol_store_seconds_saved"].value == 1.25

@@ -11,7 +11,7 @@ from ondol.cli import flags, output
 from ondol.errors import OndolError
 from ondol.host import files, filesystem
 from ondol.jobs.open_store import open_store
-from ondol.report import prometheus, store_page, table
+from ondol.report import store_page, table
 from ondol.store import lane as lanes_of
 from ondol.store import usage
 from ondol.store.directory import DirectoryStore
@@ -34,7 +34,7 @@ the last 30 days (here: 7) and of writers that you trust.""",
 def main(parsed: argparse.Namespace) -> None:
     facts = _facts(open_store(flags.settings(parsed)))
     for name, path, render in (
-        ("prometheus", parsed.prometheus, prometheus.render),
+        ("prometheus", parsed.prometheus, store_page.metrics),
         ("html", parsed.html, store_page.render),
     ):
         if path:
@@ -60,17 +60,12 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
     inodes = "" if facts["free_inodes"] < 0 else f", {facts['free_inodes']} inodes"
     yield f"free: {words.size(facts['free_bytes'])}{inodes} on {facts['file_system']}"
     if facts["lanes"]:
-        header = ("lane", "trusted", "entries", "packed", "quarantined", "half-written")
-        yield from table.lines(header, [*map(_lane, facts["lanes"])], right=(2, 3, 4, 5))
+        header = ("lane", "used by you", "entries", "packed", "set aside", "half-written")
+        yield from table.lines(header, [*map(store_page.lane_cells, facts["lanes"])], right=(2, 3, 4, 5))
     days = sorted({row["day"] for row in facts["jobs"]})[-_SHOWN_DAYS:]
     jobs = [[*map(str, row.values())] for row in facts["jobs"] if row["day"] in days]
     if jobs:
         yield from table.lines([name.replace("_", " ") for name in facts["jobs"][0]], jobs, right=(2, 3, 4, 5))
-
-
-def _lane(lane: dict[str, Any]) -> tuple[str, ...]:
-    counts = (str(lane["entries"]), words.size(lane["bytes"]), str(lane["quarantined"]), str(lane["half_written"]))
-    return lane["name"], "yes" if lane["trusted"] else "no", *counts
 
 
 def _facts(store: DirectoryStore) -> dict[str, Any]:

@@ -35,8 +35,13 @@ def groups(record: RunRecord, signatures: Sequence[Signature]) -> list[Group]:
         known = _known(scanner, item.attempts[-1]) if item.attempts else None
         said = f"{item.verdict}: {_line(item.why)[:_LONGEST]}"
         group = Group(_line(known.meaning), known.id, _line(known.cure)) if known else Group(said)
-        found.setdefault(group.id or _NUMBERS.sub("0", said), group).items.append(number)
+        found.setdefault(group.id or alike(said), group).items.append(number)
     return sorted(found.values(), key=lambda group: -len(group.items))
+
+
+def alike(text: str) -> str:
+    """The same for texts that differ in numbers only: addresses, descriptors, processes."""
+    return _NUMBERS.sub("0", text)
 
 
 def _line(text: str) -> str:

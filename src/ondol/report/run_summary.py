@@ -1,7 +1,6 @@
 """What the terminal says about a run after pytest's own summary: only what pytest has no words for."""
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
@@ -11,7 +10,7 @@ from ondol import words
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
-from ondol.report import table
+from ondol.report import run_causes, table
 
 SHOWN, CAUSES = 20, 5
 
@@ -24,47 +23,33 @@ def lines(record: RunRecord, journal: Path) -> list[str]:
     found += _some("flaky", [item for item in record.items if item.flaky])
     found += _some("known", [item for item in record.items if item.muted], lambda item: item.known)
     found += [f"error: {text}" for text in record.expired]
-    found += _left_behind(record)
+    dirt = ((item.nodeid, pair) for item in record.items for attempt in item.attempts for pair in attempt.dirt)
+    left = (("left behind", nodeid, f"{kind}: {what}") for nodeid, (kind, what) in dirt)
+    found += _alike(left, SHOWN, "left behind: and {} more kinds")
     for verdict in (Verdict.DEVICE_LOST, Verdict.NOT_RUN):
         found += _some(verdict.value, [item for item in record.items if item.verdict == verdict.value])
     found += [f"note: {text}" for text in record.notes]
     counted = sum(1 for item in record.items if item.verdict)
     if counted != len(record.items):
         found.append(f"error: {len(record.items)} items were planned and {counted} have a verdict")
-    found += _causes(record)
+    bad = ((item.verdict, item.nodeid, item.why) for item in record.items if item.bad)
+    found += _alike(bad, CAUSES, "failed: for {} more reasons")
     found.append(f"journal: {journal} (`ondol report` renders it)")
     if any(item.failed or item.flaky for item in record.items) or record.unknown:
         found.append(f"again: ondol test --rerun {quote(str(journal))}")
     return found
 
 
-def _causes(record: RunRecord) -> list[str]:
-    """What failed for the same reason is one line, the most first: pytest's own summary has one for each item."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for item in record.items:
-        if item.bad:
-            alike.setdefault((item.verdict, re.sub(r"\d+", "0", item.why)), []).append(item.nodeid)
-    whys = {item.nodeid: item.why for item in record.items if item.bad}
+def _alike(found: Iterable[tuple[str, str, str]], most: int, rest: str) -> list[str]:
+    """(word, node id, what): what is the same of many items is one line, the most first."""
+    groups: dict[tuple[str, str], dict[str, str]] = {}
+    for word, nodeid, what in found:
+        groups.setdefault((word, run_causes.alike(what)), {}).setdefault(nodeid, what)
     lines = []
-    for (verdict, _), ids in sorted(alike.items(), key=lambda one: -len(one[1])):
-        more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        lines.append(f"{verdict}: {ids[0]}{more} ({whys[ids[0]]})")
-    return lines[:CAUSES] + ([f"failed: for {len(lines) - CAUSES} more reasons"] if len(lines) > CAUSES else [])
-
-
-def _left_behind(record: RunRecord) -> list[str]:
-    """The same finding of many items is one line: numbers of descriptors and processes do not make it another."""
-    alike: dict[str, dict[str, str]] = {}
-    for item in record.items:
-        for kind, what in (pair for attempt in item.attempts for pair in attempt.dirt):
-            same = alike.setdefault(re.sub(r"\d+", "0", f"{kind}: {what}"), {})
-            same.setdefault(item.nodeid, f"{kind}: {what}")
-    lines = []
-    for same in alike.values():
+    for (word, _), same in sorted(groups.items(), key=lambda one: -len(one[1])):
         nodeid, what = next(iter(same.items()))
-        more = f"and {len(same) - 1} more " if len(same) > 1 else ""
-        lines.append(f"left behind: {nodeid} {more}({what})")
-    return lines[:SHOWN] + ([f"left behind: and {len(lines) - SHOWN} more kinds"] if len(lines) > SHOWN else [])
+        lines.append(f"{word}: {nodeid}{f' and {len(same) - 1} more' if len(same) > 1 else ''} ({what})")
+    return lines[:most] + ([rest.format(len(lines) - most)] if len(lines) > most else [])
 
 
 def _some(word: str, items: list[ItemRecord], why: Callable[[ItemRecord], str] = attrgetter("why")) -> list[str]:

@@ -1,4 +1,5 @@
-"""`ondol store stats --html FILE`: what a store holds and what jobs had of it, as one page without a script. Pure.
+"""`ondol store stats`: what a store holds and what jobs had of it, as one page without a script, and in the text format
+that node_exporter's textfile collector reads. Pure.
 
 Names in a store are chosen by others: every one of them is escaped, and the page allows itself nothing but its style.
 """
@@ -42,7 +43,7 @@ def render(facts: Mapping[str, Any]) -> str:
         _table(
             "A lane is one user's part of the store",
             ("lane", "used by you", "entries", "packed", "set aside", "half-written"),
-            (_lane(lane) for lane in facts["lanes"]),
+            map(lane_cells, facts["lanes"]),
             words_first=2,
         ),
     ]
@@ -58,7 +59,7 @@ def _tools(tools: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
     return ((tool["tool"], str(tool["entries"]), words.size(tool["bytes"])) for tool in tools)
 
 
-def _lane(lane: Mapping[str, Any]) -> tuple[str, ...]:
+def lane_cells(lane: Mapping[str, Any]) -> tuple[str, ...]:
     used = "yes" if lane["trusted"] else "no, passed over"
     return (
         lane["name"],
@@ -120,3 +121,32 @@ def _table(caption: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]
 
     head, body = row(header, "th"), "\n".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
     return f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+
+
+_STORE = {
+    "entries": "Entries in the store.",
+    "bytes": "What the entries take, packed.",
+    "free_bytes": "What the store's file system has left.",
+}
+_JOBS = {
+    "hits": "Entries that jobs of this day took from the store and used.",
+    "misses": "Entries that jobs of this day had to compile.",
+    "bytes_used": "Size of the entries that were used, unpacked.",
+    "seconds_saved": "What compiling the used entries had cost, as far as that is known.",
+}
+
+
+def metrics(facts: Mapping[str, Any]) -> str:
+    """For Prometheus. All are gauges: a day's numbers grow, and go when the day is a month old."""
+    lines: list[str] = []
+    for name, text in (_STORE | _JOBS).items():
+        lines += [f"# HELP ondol_store_{name} {text}", f"# TYPE ondol_store_{name} gauge"]
+        for row in facts["jobs"] if name in _JOBS else [facts]:
+            labels = {"store": facts["store"]} | {label: row[label] for label in ("day", "tool") if name in _JOBS}
+            told = ",".join(f'{label}="{_in_quotes(said)}"' for label, said in labels.items())
+            lines.append(f"ondol_store_{name}{{{told}}} {row[name]}")
+    return "\n".join(lines) + "\n"
+
+
+def _in_quotes(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
