@@ -43,7 +43,6 @@ PURE = [
     "doctor/rights.py",
     "doctor/mount_rules.py",
     "doctor/versions.py",
-    "doctor/acl.py",
     "doctor/commands.py",
     "fleet/model.py",
     "fleet/schedule.py",

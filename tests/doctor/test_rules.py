@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doctoring import acl_bytes
-from ondol.doctor import acl, commands, mount_rules, rights, versions
+from ondol.doctor import commands, mount_rules, rights, versions
 from ondol.doctor.api import Finding, Location, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
 from ondol.host import bounded, filesystem
@@ -124,14 +124,14 @@ def test_ranges_of_bad_releases_are_empty_or_overlap() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "group"]), st.integers(0, 2**31), st.integers(0, 7)), max_size=4))
 def test_access_control_list_is_misread(named: list[tuple[str, int, int]]) -> None:
-    parsed = acl.parse(acl_bytes(named, owner=7, group=5, mask=5, other=0))
+    parsed = rights.named(acl_bytes(named, owner=7, group=5, mask=5, other=0))
     assert sorted((one.kind, one.number, one.granted) for one in parsed) == sorted(named)
     assert all(one.effective == one.granted & 5 for one in parsed)
 
 
 @given(st.binary(max_size=60))
 def test_bytes_that_are_no_list_crash_the_check(data: bytes) -> None:
-    acl.parse(data)
+    rights.named(data)
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda text: "\0" not in text))

@@ -14,7 +14,7 @@ import pytest
 
 from doctoring import OTHER, UID, Doctor, acl_bytes, give, look, type_in
 from making import key_of, write_triton_entry
-from ondol.doctor import acl
+from ondol.doctor import rights
 from people import needs_root
 
 ALL = ("owners", "modes", "setgid", "acls", "world-writable", "orphans", "entries")
@@ -93,7 +93,7 @@ def test_rights_by_access_control_list_are_overlooked(cache: Path, doctor: Docto
     os.chown(folder, OTHER, OTHER)
     folder.chmod(0o755)
     assert doctor(cache, "--only", "owners", uid=UID).of("owners", "error")
-    os.setxattr(folder, acl.ACCESS, acl_bytes([("user", UID, 7)], owner=7, group=5, mask=7, other=5))
+    os.setxattr(folder, rights.ACCESS, acl_bytes([("user", UID, 7)], owner=7, group=5, mask=7, other=5))
     assert doctor(cache, "--only", "owners", uid=UID).of("owners", "error") == []
 
 
@@ -200,7 +200,7 @@ def test_directories_that_do_not_hand_the_group_on_are_overlooked(cache: Path, d
 def test_mask_that_takes_rights_back_is_overlooked(cache: Path) -> None:
     """A tool that makes directories of mode 0755 below a default list: the list is there, and worth nothing."""
     default = acl_bytes([("user", UID, 7)], owner=7, group=7, mask=7, other=5)
-    os.setxattr(cache, acl.DEFAULT, default)
+    os.setxattr(cache, rights.DEFAULT, default)
     (cache / "new").mkdir(mode=0o755)
 
     findings = look(cache, "acls")
@@ -219,8 +219,8 @@ def test_list_that_works_is_blamed(cache: Path, doctor: Doctor) -> None:
     default = acl_bytes([("user", UID, 7)], owner=7, group=5, mask=7, other=5)
     for item in everything_below(cache):
         if item.is_dir():
-            os.setxattr(item, acl.DEFAULT, default)
-            os.setxattr(item, acl.ACCESS, default)
+            os.setxattr(item, rights.DEFAULT, default)
+            os.setxattr(item, rights.ACCESS, default)
     assert f"{cache.stat().st_mode:o}"[-3:] == "775"
     assert look(cache) == []
     assert doctor(cache, uid=UID).json["findings"] == []

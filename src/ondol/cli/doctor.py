@@ -1,7 +1,5 @@
 """`ondol doctor`"""
 
-from __future__ import annotations
-
 import os
 
 from ondol import exitcodes

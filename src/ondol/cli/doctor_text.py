@@ -1,7 +1,5 @@
 """What `ondol doctor` found, for people and for programs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ondol import words

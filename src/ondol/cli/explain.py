@@ -1,17 +1,15 @@
 """`ondol explain [LOG …]`"""
 
-from __future__ import annotations
-
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.errors import UsageError
-
-if TYPE_CHECKING:
-    from ondol.explain.explainer import Explanation
+from ondol.explain import text
+from ondol.explain.explainer import Explainer, Explanation
+from ondol.explain.log_file import open_log
+from ondol.explain.signature import load
 
 _DESCRIPTION = """Name the fault behind a failed log, once, however many tests it took down, and what to do about it.
 
@@ -30,8 +28,6 @@ def main(arguments: list[str]) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.list:
         return _list(parsed)
-    from ondol.explain import text
-
     explanation = _read(_logs(parsed.logs))
     if parsed.json:
         output.say_json("explain", text.as_json(explanation))
@@ -49,10 +45,6 @@ def _logs(given: list[str]) -> list[str]:
 
 
 def _read(logs: list[str]) -> Explanation:
-    from ondol.explain.explainer import Explainer
-    from ondol.explain.log_file import open_log
-    from ondol.explain.signature import load
-
     explainer = Explainer(load())
     for path in logs:
         with open_log(path, sys.stdin.buffer) as log:
@@ -62,8 +54,6 @@ def _read(logs: list[str]) -> Explanation:
 
 
 def _list(parsed: argparse.Namespace) -> int:
-    from ondol.explain.signature import load
-
     fields = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
     if parsed.json:
         output.say_json("faults", {"faults": [{name: getattr(known, name) for name in fields} for known in load()]})

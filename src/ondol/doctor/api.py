@@ -4,8 +4,6 @@ What `--fix` may do is not code of the check but data in its findings (`Repair`)
 would be done, and one careful place (`repair`) does it.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

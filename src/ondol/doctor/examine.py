@@ -4,8 +4,6 @@ The walk and every check have a helper process of their own, because any of them
 even in a call that promises not to wait (flock over NFS).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple

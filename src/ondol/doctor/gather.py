@@ -1,7 +1,5 @@
 """Which directories to examine, and the first touch of each: in a helper process, because it may never return."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 _SECONDS = 15.0
@@ -34,18 +35,11 @@ def find(packages: tuple[str, ...], env: Mapping[str, str]) -> Iterator[Installe
     for python in interpreters(env):
         path = sys.path if python == sys.executable else _search_path(python, env)
         for package in packages:
-            for one in _first(package, path):
+            for one in islice(importlib.metadata.distributions(name=package, path=path), 1):
                 folder = str(one.locate_file(""))
                 if (key := f"{package} {os.path.realpath(folder)}") not in seen:
                     seen.add(key)
                     yield Installed(package, one.version, python, folder)
-
-
-def _first(package: str, path: list[str]) -> list[importlib.metadata.Distribution]:
-    for folder in path:
-        if found := list(importlib.metadata.distributions(name=package, path=[folder])):
-            return found[:1]
-    return []
 
 
 def _search_path(python: str, env: Mapping[str, str]) -> list[str]:

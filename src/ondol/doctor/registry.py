@@ -4,8 +4,6 @@ A check looks at a subject. It changes nothing that it did not make itself, and 
 helper process with a deadline: one that crashes or hangs is reported and costs nobody else's findings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

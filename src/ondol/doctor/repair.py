@@ -5,8 +5,6 @@ name. So each path is opened component by component without following links, and
 inode that was examined, of the caller's own. Root gets no more than that: whose files they are is not changed here.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """What is examined: the machine, and directories with the part they play for a job."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple

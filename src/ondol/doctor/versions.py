@@ -1,7 +1,5 @@
 """Releases of libraries that are known to harm shared caches, and how to tell them. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

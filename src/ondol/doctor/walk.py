@@ -5,8 +5,6 @@ Links are never followed, and neither is a directory that was swapped for one wh
 not entered and not even touched, because one of them may be dead.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat
@@ -15,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ondol.doctor import acl, rights
+from ondol.doctor import rights
 from ondol.doctor.api import Finding, Location, Repair
 from ondol.host import files, filesystem
 from ondol.store import marker
@@ -149,7 +147,7 @@ class _Walk:
     def run(self) -> Tree:
         while self._queue and not self._stopped:
             self._enter(self._queue.popleft())
-        top = acl.without_mask(self._top.mode, acl_of(self._path, acl.ACCESS))
+        top = rights.without_mask(self._top.mode, acl_of(self._path, rights.ACCESS))
         stores = set(self._stores)
         entries = [entry for entry in self._entries if entry.name not in stores]
         return Tree(self._path, entries, self._stopped, self._unvisited, rights.sharing(top), self._stores)

@@ -4,22 +4,27 @@ One rule above all others, as in `run_command`: nothing on our side keeps the co
 ends. Every step but the command itself may fail; then it runs unlocked, or its failure is final.
 """
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from ondol import exitcodes
 from ondol.errors import in_ourselves
 from ondol.explain import match, signature
-from ondol.guard import captured_command, healing, lock_place
-from ondol.guard.holder import Holder
+from ondol.guard import healing, lock_place
+from ondol.guard.holder import Holder, command_line
 from ondol.guard.lock import CacheLock
-from ondol.host import command, identity, standard_input
+from ondol.host import command, identity, process, standard_input
+from ondol.host.relay import Relay
+from ondol.trust import ci
 
 #: A wait that nobody notices is not worth a word.
 _WORTH_A_WORD = 1.0
 #: uv's words for a cache on a file system without locks. We can do without; uv itself cannot.
 _NO_LOCKS = "uv-lock-not-supported"
+#: How much of the output's end is looked at after a failure.
+_TAIL = 256 << 10
 Tell = Callable[[str], None]
 
 
@@ -89,7 +94,8 @@ class Guard:
         self._say = tell
         self._progress = progress
         self.report = GuardReport(request)
-        self._lock = CacheLock(request.cache, self._myself, self._tell, env, wait=request.wait, make=request.make)
+        me = partial(holder, request.argv, self._env)
+        self._lock = CacheLock(request.cache, me, self._tell, env, wait=request.wait, make=request.make)
 
     def run(self) -> int:
         try:
@@ -142,7 +148,7 @@ class Guard:
             command.run(self._request.argv, self._env, on_end)
             tail = b""
         else:
-            tail = captured_command.run(self._request.argv, self._env, on_end, self._warn)
+            tail = run_captured(self._request.argv, self._env, on_end, self._warn)
         self.report.attempts.append(GuardedAttempt(self.report.status))
         return tail
 
@@ -216,5 +222,26 @@ class Guard:
             self.report.warnings.append(text.removeprefix("warning: "))
         self._say(text)
 
-    def _myself(self) -> Holder:
-        return captured_command.holder(self._request.argv, self._env)
+
+def run_captured(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    on_end: Callable[[command.CommandEnded], None],
+    warn: Tell,
+    *,
+    through: Sequence[str] = (),
+) -> bytes:
+    """Run a command whose output passes through us; returns the end of it, empty if that could not be watched."""
+    try:
+        relay = Relay(_TAIL)
+    except OSError as error:  # no more processes, descriptors or terminals for us; the command may need fewer
+        warn(f"the output cannot be watched, so nothing is healed: {error.strerror}")
+        command.run(argv, env, on_end, through=through)
+        return b""
+    command.run(argv, env, on_end, through=through, streams=relay.streams)
+    return relay.finish()
+
+
+def holder(argv: Sequence[str], env: Mapping[str, str]) -> Holder:
+    """What others read of us while we hold a cache's lock."""
+    return Holder(process.myself(), identity.hostname(), time.time(), command_line(list(argv)), ci.job_name(env))

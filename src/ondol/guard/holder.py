@@ -4,8 +4,6 @@ Others may read them and, in a shared directory, write them: they are shown, aft
 not dead, and never believed for anything else.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -32,7 +30,7 @@ class Holder(NamedTuple):
         return "".join(" ".join(line.split()) + "\n" for line in lines).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Holder | None:
+    def decode(cls, data: bytes) -> "Holder | None":
         """The holder that wrote this, or None for bytes that say nothing."""
         lines = data.decode("utf-8", "replace").split("\n")
         owner = Owner.decode(lines[0].encode())

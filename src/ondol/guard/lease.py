@@ -13,8 +13,6 @@ file whose bytes stay the same for `PATIENCE` belongs to nobody. On the same mac
 holder that was merely stopped for longer than `PATIENCE` has lost the lease, and is told so when it gives it back.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -37,7 +35,7 @@ class Lease:
     """One process's part in a lease. `base` is an absolute path in a directory where we may create files."""
 
     kind = "lease"
-    _beat: _Beat
+    _beat: "_Beat"
 
     def __init__(self, base: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = base

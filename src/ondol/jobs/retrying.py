@@ -9,7 +9,7 @@ from functools import partial
 
 from ondol import exitcodes, words
 from ondol.explain import match, signature
-from ondol.guard import captured_command, healing
+from ondol.guard import guarded_command, healing
 from ondol.guard.healing import HEALERS
 from ondol.guard.lock import CacheLock
 from ondol.host import command, files, standard_input
@@ -21,7 +21,7 @@ def run(job: Job, on_end: Callable[[command.CommandEnded], None]) -> None:
     signature.load()  # before the command, which may replace the very venv that we live in
     for left in range(job.retries, -1, -1):
         before = standard_input.look()
-        tail = captured_command.run(job.argv, job.env, on_end, job.report.warn, through=job.through)
+        tail = guarded_command.run_captured(job.argv, job.env, on_end, job.report.warn, through=job.through)
         if not left or not _mended(job, tail):
             return
         if not standard_input.rewind(before):
@@ -61,7 +61,7 @@ def _mend_room(job: Job, family: str) -> None:
 
 def _mend_shared(job: Job, family: str) -> bool:
     """A cache with its own protocol, which others use too: under its lock, as `ondol guard` does."""
-    holder = partial(captured_command.holder, job.argv, job.env)
+    holder = partial(guarded_command.holder, job.argv, job.env)
     lock = CacheLock(HEALERS[family].usual_place(job.env), holder, job.report.warn, job.env)
     lock.acquire()
     try:

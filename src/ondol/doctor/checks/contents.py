@@ -4,8 +4,6 @@ torch up to 2.13 makes an empty file `lock` in an extension's build directory an
 finds it waits until it is gone. A build that was killed leaves it, and every later job hangs without a word.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The first user of a machine makes `/tmp/tvm-debug-mode-tempdirs`, and the second
 `/tmp/torchinductor_ci` before ci does, and ci's jobs run what lies in it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Whether a directory can be reached at all, and what kind of file system it is on."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

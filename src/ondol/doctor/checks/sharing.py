@@ -4,13 +4,11 @@ The fault behind `PermissionError … tmp.pid_…`: a shared cache whose top eve
 that a job of another UID made, mode 0755. Testing the top says that all is well.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Iterator
 
-from ondol.doctor import acl, commands, rights
+from ondol.doctor import commands, rights
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, place
 from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen, acl_of, is_lock
@@ -100,10 +98,6 @@ def _remedy(subject: Subject) -> str:
         # Not chmod: what lies in a compile cache is code, and whoever can write it runs it in everybody's jobs.
         return "ondol run -- COMMAND"
     return commands.share_with_group(me, tree.path, subject.machine.gid, plain=plain)
-
-
-#: From a mode to the bits that are missing in it.
-Missing = Callable[[Seen], int]
 
 
 def modes(subject: Subject) -> Iterator[Finding]:
@@ -208,23 +202,23 @@ def acls(subject: Subject) -> Iterator[Finding]:
     """Access control lists that a mask has taken back, and directories without the default list of their top."""
     tree = subject.tree
     # A program that makes a directory with mode 0755, or a file with 0600, takes the list's rights back.
-    masked: list[tuple[Seen, acl.Named]] = []
+    masked: list[tuple[Seen, rights.Granted]] = []
     for entry in tree.entries:
         if entry.is_dir or entry.is_file:
-            lost = [named for named in acl.parse(acl_of(tree.full(entry), acl.ACCESS)) if _lost(entry, named)]
+            lost = [named for named in rights.named(acl_of(tree.full(entry), rights.ACCESS)) if _lost(entry, named)]
             masked += [(entry, named) for named in lost[:1]]
     if masked:
         named = masked[0][1]
         who = f"{named.kind} {named.number}"
         what = f"{plural(len(masked), 'access control list')} whose mask takes rights back: {who} is granted "
-        what += f"{acl.letters(named.granted)} and has {acl.letters(named.effective)}"
+        what += f"{rights.letters(named.granted)} and has {rights.letters(named.effective)}"
         why = f"jobs of {who} fail with PermissionError although `getfacl` lists them"
         fix = subject.as_root(commands.throughout(tree.path, "setfacl -m m::rwX", plain=tree.is_plain))
         yield from tree.finding(WARNING, what, [entry for entry, _ in masked], why, fix)
-    if not acl.parse(acl_of(tree.path, acl.DEFAULT)):
+    if not rights.named(acl_of(tree.path, rights.DEFAULT)):
         return
     folders = [entry for entry in tree.entries if entry.is_dir]
-    without = [entry for entry in folders if not acl.parse(acl_of(tree.full(entry), acl.DEFAULT))]
+    without = [entry for entry in folders if not rights.named(acl_of(tree.full(entry), rights.DEFAULT))]
     what = f"{directories(len(without))} without the default access control list of the top"
     why = "what a job makes there is open to nobody whom the list names"
     command = f'setfacl -d -m "$(getfacl -cdEp {commands.quote(tree.path)} | grep . | paste -sd,)"'
@@ -232,7 +226,7 @@ def acls(subject: Subject) -> Iterator[Finding]:
     yield from tree.finding(WARNING, what, without, why, fix)
 
 
-def _lost(entry: Seen, named: acl.Named) -> bool:
+def _lost(entry: Seen, named: rights.Granted) -> bool:
     """Whether the mask takes back what matters: writing into a directory, reading a file."""
     matters = 0b011 if entry.is_dir else 0b100
     return bool((named.granted & ~named.effective) & matters)

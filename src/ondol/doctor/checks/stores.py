@@ -1,7 +1,5 @@
 """The store: its format, whose it is, who can publish, lanes that nobody reads; and publishing, tried out."""
 
-from __future__ import annotations
-
 import os
 import stat
 import time

@@ -1,7 +1,5 @@
 """What jobs do in a directory, tried out in a corner of it: executing, locking, renaming, syncing, reserving space."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import mmap
