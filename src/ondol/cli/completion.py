@@ -4,7 +4,9 @@ import argparse
 
 from ondol import options
 from ondol.cli import flags, output
+from ondol.cli.main import names
 from ondol.options import Option
+from ondol.tools import table
 
 #: Where there is no answer, shells complete file names.
 SHELLS = {
@@ -77,15 +79,11 @@ def _can_be_off(option: Option) -> bool:
 
 def _values(option: Option) -> list[str]:
     if option.name in ("tools", "tool"):
-        from ondol.tools import table
-
         return ["auto", *table.BY_NAME] if option.name == "tools" else list(table.BY_NAME)
     return option.metavar.split("|") if option.kind == "choice" else []
 
 
 def _first_words(command: str) -> list[str]:
-    from ondol.cli.main import names
-
     return {
         "": [*names(), "help"],
         "store": names("store "),

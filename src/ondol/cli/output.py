@@ -1,5 +1,6 @@
 """The only place from which Ondol writes to the terminal: nothing that others named can drive it, or a CI system."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -47,8 +48,6 @@ def _write(stream: Any, text: str) -> None:
 
 def say_json(name: str, value: dict[str, Any]) -> None:
     """For programs; `docs/reference/json.md` has the fields. A change that breaks readers gets another number."""
-    import json
-
     value = {"format": f"ondol-{name}/1", **value}
     # Two of them side by side begin a command for some CI systems; only strings can hold them.
     say_lines(json.dumps(value, indent=2, sort_keys=False, default=str).replace("##", "#\\u0023"))
@@ -65,8 +64,6 @@ def answer(name: str, value: dict[str, Any], lines: Iterable[str], *, as_json: b
 
 def write_json(value: Any, path: str) -> str:
     """Into a file that the user named; says why it could not be written, or nothing."""
-    import json
-
     try:
         with open(path, "w", encoding="utf-8") as file:
             json.dump(value, file, indent=2)

@@ -4,6 +4,7 @@ no device is touched.
 For what another driver or another model must not be given: code that a driver compiled, choices that were measured.
 """
 
+import hashlib
 import os
 import re
 from functools import cache
@@ -33,8 +34,6 @@ class Accelerators(NamedTuple):
             return ""
         models = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", model) for model in self.models)
         if len(models) > _LONGEST:
-            import hashlib
-
             models = hashlib.sha256(models.encode()).hexdigest()[:16]
         return f"{self.driver}-{models}"
 

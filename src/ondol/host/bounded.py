@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from ondol import errors
-from ondol.host import records
+from ondol.host import proctree, records
 
 #: Called in the parent with (done, total) while the child works.
 Progress = Callable[[int, int], None]
@@ -110,8 +110,6 @@ class Helper:
 
 
 def _beside(parent: int, told: int, telling: int, work: Callable[[Callable[[float], bool]], Any]) -> Any:
-    from ondol.host import proctree
-
     os.close(telling)
     proctree.die_with_parent(parent)
     proctree.give_way()

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pkgutil import get_data
 
 #: Every Linux distribution has this directory and hardly anything uses it; a new one in `/` would need its owner.
 BASE = "/srv"
@@ -59,6 +60,4 @@ def _program() -> list[str]:
     if os.path.exists(path):
         return [path]
     # In `ondol.pyz` it is no file that Python could be given.
-    from pkgutil import get_data
-
     return ["-c", (get_data("ondol.host", "enter_place.py") or b"").decode()]

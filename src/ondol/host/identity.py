@@ -1,9 +1,12 @@
 """Who and what we are: user, host, processor, C library; and where this user's own files belong."""
 
+import hashlib
 import os
 import pwd
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
+
+from ondol.host import command
 
 #: Where `getpass.getuser` looks before it asks the user database.
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
@@ -34,8 +37,6 @@ def _libc() -> str:
 
 def processor_features() -> str:
     """The processor's instruction sets as a short name: equal names run each other's native code."""
-    import hashlib
-
     flags = ""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as table:
@@ -50,8 +51,6 @@ def processor_features() -> str:
 
 def compiler(env: Mapping[str, str]) -> str:
     """The C++ compiler as its file and size, which differ from version to version; empty if there is none."""
-    from ondol.host import command
-
     words = (env.get("CXX") or "g++").split()
     path = command.find(words[0], env) if words else ""
     if not path or not isinstance(path, str):

@@ -4,9 +4,12 @@ In this order: the `zstandard` package; Python 3.14's own; the system's library,
 its package manager needs it; the copy of that library inside `ondol.pyz`. All read and write the same frames.
 """
 
+import ctypes
 import os
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
+from pkgutil import get_data
 from typing import Any, NamedTuple
 
 from ondol.errors import StoreError
@@ -110,8 +113,6 @@ def _package() -> Codec:
 
 
 def _standard_library() -> Codec:
-    from importlib import import_module
-
     return standard_codec(import_module("compression.zstd"))
 
 
@@ -137,8 +138,6 @@ def _system_library() -> Codec:
 
 
 def _bundled_library() -> Codec:
-    from pkgutil import get_data
-
     data = get_data("ondol", f"native/libzstd-{os.uname().machine}.so")
     if data is None:
         raise ImportError("nothing bundled")
@@ -166,8 +165,6 @@ def _from_disk(data: bytes, name: str) -> Codec:
 
 def library_codec(path: str, name: str) -> Codec:
     """From a libzstd, by its plain C interface, which has not changed since 1.0."""
-    import ctypes
-
     library = ctypes.CDLL(path)
     size_t, pointer = ctypes.c_size_t, ctypes.c_void_p
     interface: list[tuple[Any, list[Any]]] = [
