@@ -29,12 +29,13 @@ def libraries(suite: Suite) -> Suite:
         assert one.is_dir(), f"make test installs it; for pytest alone: make .build/{one.name}"
     [packages] = (tools / "lib").glob("python3*/site-packages")
     suite.variables["PYTHONPATH"] = os.pathsep.join(map(str, [suite.path, suites, packages]))
+    suite.patience = 500.0  # compiling takes a minute on a busy machine
     return suite
 
 
 def run(suite: Suite, *arguments: str) -> Result:
     """With a deadline that a worker that hangs reaches, and no other attempt."""
-    options = ("--ondol-timeout=60", "--ondol-judge=off", "--ondol-retries=0", "-p", "no:asyncio")
+    options = ("--ondol-timeout=300", "--ondol-judge=off", "--ondol-retries=0", "-p", "no:asyncio")
     return suite.pytest(*options, *arguments)
 
 
