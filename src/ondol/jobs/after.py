@@ -3,6 +3,7 @@
 import math
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -52,7 +53,7 @@ def conclude(job: Job) -> None:
     if any(new.values()) and not job.scopes.write and job.settings.publish != "never" and job.event.hint:
         job.report.remarks.append(f"nothing was published: {decision.because} ({job.event.hint})")
     if job.report.may_publish and any(tool.new or tool.used or tool.remade for tool in job.report.tools.values()):
-        _publish(job, new, used, given)
+        _publish(job, partial(_publish_in_child, job, new, used, given), anything=any(new.values()))
 
 
 def _look_at_all(job: Job, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]]]:
@@ -121,20 +122,14 @@ def _pack(entry: Filled, used: bool | None) -> dict[str, Any]:
     return {"entry": address, "owner": entry.owner, "digest": entry.digest, "signer": entry.signer, "used": used}
 
 
-def _publish(
-    job: Job,
-    new: dict[str, list[Found]],
-    used: dict[str, list[Filled]],
-    given: dict[str, PublishResult],
-) -> None:
+def _publish(job: Job, work: Callable[[bounded.Report], Any], *, anything: bool) -> None:
     started = time.monotonic()
-    work = partial(_publish_in_child, job, new, used, given)
     try:
         answers = bounded.call(work, job.settings.store_timeout, job.progress("publishing"), PUBLISH_MEMORY)
     except bounded.TimedOut as error:
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
     except OndolError as error:
-        if any(new.values()):
+        if anything:
             job.report.may_publish = False
             job.report.publish_decision = f"the store failed: {error.line()}"
             job.report.warn(f"nothing new was published: {error.line()}")

@@ -67,15 +67,22 @@ def listed(lanes: int) -> list[tuple[int, str]]:
 
 def there(lanes: int) -> Iterator[tuple[int, str, bool]]:
     """(owner, name, whether its owner alone can write in it) of each lane."""
-    with os.scandir(lanes) as entries:
+    for name, status in _statuses(lanes):
+        if stat.S_ISDIR(status.st_mode):
+            yield status.st_uid, name, not status.st_mode & files.OTHERS_CAN_WRITE
+
+
+def _statuses(folder: int, end: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Of what is in an open directory, under names that end like this."""
+    with os.scandir(folder) as entries:
         for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except OSError as error:
-                pass_over(error)
-                continue  # removed while we looked
-            if stat.S_ISDIR(status.st_mode):
-                yield status.st_uid, entry.name, not status.st_mode & files.OTHERS_CAN_WRITE
+            if entry.name.endswith(end):
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError as error:
+                    pass_over(error)
+                    continue  # removed while we looked
+                yield entry.name, status
 
 
 def count(lanes: int, scope: str, tools: Collection[str], budget: Iterator[int]) -> int:
@@ -187,16 +194,9 @@ class Lane:
     def packs(self, *path: str) -> Iterator[tuple[str, os.stat_result]]:
         """(key, status) of each pack in a folder."""
         try:
-            with os.scandir(self.folder(*path)) as entries:
-                for entry in entries:
-                    if entry.name.endswith(SUFFIX):
-                        try:
-                            status = entry.stat(follow_symlinks=False)
-                        except OSError as error:
-                            pass_over(error)
-                            continue  # deleted while we looked
-                        if stat.S_ISREG(status.st_mode):
-                            yield entry.name.removesuffix(SUFFIX), status
+            for name, status in _statuses(self.folder(*path), SUFFIX):
+                if stat.S_ISREG(status.st_mode):
+                    yield name.removesuffix(SUFFIX), status
         except OSError as error:
             pass_over(error)
 

@@ -5,11 +5,9 @@ into it. So what counts are its keys, and it travels only between two transactio
 """
 
 import os
-import re
 
 from ondol.errors import EntryRefused
-from ondol.host.identity import Host
-from ondol.tools.api import CacheDir, Found, Refused
+from ondol.tools.api import CacheDir, Found
 from ondol.tools.shapes import Listing, Shape
 from ondol.tools.snapshot import Snapshots
 from ondol.tools.table import BY_NAME
@@ -24,13 +22,11 @@ class CuTile(Snapshots):
     shapes = (Shape(r"cache\.db"),)
     ignored = (r"cache\.db-(?:journal|wal|shm)",)
 
-    def _file_unit(
-        self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
-    ) -> Found | Refused:
-        for end in _UNFINISHED:
-            if path + end in listing and listing[path + end].st_size:
-                return Refused("torn", path, f"{path}{end} holds a transaction that is not finished")
-        return super()._file_unit(cache, host, path, listing, shape, match)
+    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
+        for path in [found.names[0] + end for end in _UNFINISHED]:
+            if path in listing and listing[path].st_size:
+                raise EntryRefused(f"{path} holds a transaction that is not finished", because="torn")
+        return super().finish(cache, listing, found)
 
     def check(self, name: str, data: bytes) -> None:
         """The header against the length: what a copy that was cut off cannot hide."""

@@ -13,9 +13,8 @@ import re
 from typing import Any
 
 from ondol.errors import EntryRefused
-from ondol.host.identity import Host
 from ondol.tools import pickled
-from ondol.tools.api import CacheDir, Found, Refused
+from ondol.tools.api import CacheDir, Found
 from ondol.tools.shapes import Listing, Shape
 from ondol.tools.snapshot import Snapshots
 from ondol.tools.table import BY_NAME
@@ -28,19 +27,15 @@ class Numba(Snapshots):
     shapes = (Shape(_INDEX + r"\.nbi", library=True),)
     ignored = (r".+\.tmp\.[0-9a-f]{16}", _INDEX + r"\.\d+\.nbc")
 
-    def _file_unit(
-        self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
-    ) -> Found | Refused:
-        unit = super()._file_unit(cache, host, path, listing, shape, match)
-        if isinstance(unit, Refused):
-            return unit
+    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
+        unit, path = super().finish(cache, listing, found), found.names[0]
         folder, _, name = path.rpartition("/")
         code = _named(path, cache.read("", path))
         missing = [one for one in code if one not in listing or not listing[one].st_size]
         if missing or not code:
-            return Refused("incomplete", path, f"no {missing[0]}" if missing else "names no code")
+            raise EntryRefused(f"no {missing[0]}" if missing else "names no code", because="incomplete")
         if max(listing[one].st_mtime_ns for one in code) < listing[name].st_mtime_ns:
-            return Refused("mixed", path, "the index is newer than all its code: the one who wrote it was cut off")
+            raise EntryRefused("the index is newer than all its code: who wrote it was cut off", because="mixed")
         return unit._replace(names=(path, *(f"{folder}/{one}" for one in code)))
 
     def check(self, name: str, data: bytes) -> None:

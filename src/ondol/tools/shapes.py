@@ -76,6 +76,11 @@ class Shaped(Tool):
         del cache, folder
         return names
 
+    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
+        """A unit of single files, looked at once more before it counts. May raise `EntryRefused`."""
+        del cache, listing
+        return found
+
     def fingerprint(self, shape: Shape, names: tuple[str, ...], host: Host) -> str:
         """What the tool's own key does not cover; empty where that cannot be told, and then nothing travels."""
         del names
@@ -131,7 +136,6 @@ class Shaped(Tool):
     def _file_unit(
         self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
     ) -> Found | Refused:
-        del cache
         folder, _, name = path.rpartition("/")
         partners = [partner.format(**match.groupdict()) for partner in shape.partners]
         missing = [partner for partner in partners if partner not in listing]
@@ -140,7 +144,11 @@ class Shaped(Tool):
         if any(listing[one].st_size == 0 for one in (name, *partners)):
             return Refused("torn", path, "empty")
         paths = (path, *(_join(folder, partner) for partner in partners))
-        return self._found(path, shape, paths, host, _title(match, path))
+        unit = self._found(path, shape, paths, host, _title(match, path))
+        try:
+            return self.finish(cache, listing, unit) if isinstance(unit, Found) else unit
+        except (EntryRefused, OSError) as error:
+            return refused(path, error)
 
     def _folder_unit(self, cache: CacheDir, host: Host, folder: str, shape: Shape, title: str) -> Found | Refused:
         names: list[str] = []

@@ -6,12 +6,9 @@ room gets the newest that is good: what one job added, the next one has.
 """
 
 import hashlib
-import re
 
-from ondol.errors import EntryRefused
-from ondol.host.identity import Host
-from ondol.tools.api import CacheDir, Found, Refused, refused
-from ondol.tools.shapes import Listing, Shape, Shaped
+from ondol.tools.api import CacheDir, Found
+from ondol.tools.shapes import Listing, Shaped
 
 #: A key has at most 200 letters, and two places must never become one.
 _LONGEST = 150
@@ -27,17 +24,11 @@ class Snapshots(Shaped):
         del cache, path
         return data
 
-    def _file_unit(
-        self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
-    ) -> Found | Refused:
-        unit = super()._file_unit(cache, host, path, listing, shape, match)
-        if isinstance(unit, Refused):
-            return unit
-        try:
-            data = cache.read("", path)
-            self.check(path, data)
-            essence = self.essence(cache, path, data)
-        except (EntryRefused, OSError) as error:
-            return refused(path, error)
-        place = unit.key if len(unit.key) <= _LONGEST else hashlib.sha256(unit.key.encode()).hexdigest()
-        return unit._replace(key=f"{place}@{hashlib.sha256(essence).hexdigest()[:32]}")
+    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
+        del listing
+        path = found.names[0]
+        data = cache.read("", path)
+        self.check(path, data)
+        essence = hashlib.sha256(self.essence(cache, path, data)).hexdigest()
+        place = found.key if len(found.key) <= _LONGEST else hashlib.sha256(found.key.encode()).hexdigest()
+        return found._replace(key=f"{place}@{essence[:32]}")
