@@ -112,12 +112,10 @@ def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
 
 
 def _give(fd: int, owner: int | None, bits: int) -> None:
-    try:
+    with files.opened(fd):
         os.fchmod(fd, os.fstat(fd).st_mode & 0o777 | bits)
         if owner is not None:
             os.fchown(fd, owner, -1)
-    finally:
-        os.close(fd)
 
 
 def sweep_away(path: str) -> bool:
@@ -205,16 +203,14 @@ def _has(path: str, name: str) -> bool:
 def _owners(path: str) -> list[process.Owner]:
     """Everybody who signed; nobody if that was cut off. Raises `OSError` if it cannot be read."""
     found = []
-    here = files.open_dir(path)
-    try:
+    with files.opened(files.open_dir(path)) as here:
         found.append(_owner(OWNER, here))
-        # Relative to what was opened: a `members` that is a link leads root to no device of the machine.
-        with files.opened(files.open_dir("members", here)) as members:
-            found += [_owner(name, members) for name in os.listdir(members)]
-    except FileNotFoundError:
-        pass  # a room of one job
-    finally:
-        os.close(here)
+        try:
+            # Relative to what was opened: a `members` that is a link leads root to no device of the machine.
+            with files.opened(files.open_dir("members", here)) as members:
+                found += [_owner(name, members) for name in os.listdir(members)]
+        except FileNotFoundError:
+            pass  # a room of one job
     return [owner for owner in found if owner]
 
 

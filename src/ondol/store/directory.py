@@ -336,15 +336,13 @@ def _move_aside(lane: Lane, folder: int, address: Address) -> None:
     except FileExistsError:
         pass
     aside, owner = lanes_of.open_checked(lanes_of.QUARANTINE, lane.fd)
-    try:
+    with files.opened(aside):
         if owner == os.geteuid() != lane.owner:
             # Made by root in somebody's lane: its owner must be able to set aside and clean up there too.
             os.fchown(aside, lane.owner, -1)
         # Cut: tool and key may be 200 letters each, and a name that is too long would leave the bad pack in its place.
         kept_as = f"{address.tool[:60]}.{address.key[:120]}.{files.random_name()}{SUFFIX}"
         os.rename(address.key + SUFFIX, kept_as, src_dir_fd=folder, dst_dir_fd=aside)
-    finally:
-        os.close(aside)
 
 
 def _write_durably(tmp: int, names: Sequence[str], contents: Sequence[bytes]) -> None:

@@ -213,10 +213,8 @@ def _make_directories(path: str) -> None:
             fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except PermissionError:
             continue  # we may create in it and not read it: its owner chose
-        try:
+        with files.opened(fd):
             files.fsync_dir(fd)
-        finally:
-            files.close_quietly(fd)
 
 
 def exists(root: int) -> bool:

@@ -84,15 +84,12 @@ def _unreadable(where: str, name: str, error: Exception) -> StoreError:
 
 def add(root: int, revocation: Revocation) -> str:
     """Make it count for every reader from now on; returns its name. Raises `OSError`."""
-    folder = files.make_dir(FOLDER, 0o755, dir_fd=root)
     name = files.random_name()[:12]
-    try:
-        data = json.dumps({"format": _FORMAT, **revocation._asdict(), "name": name}).encode()
+    data = json.dumps({"format": _FORMAT, **revocation._asdict(), "name": name}).encode()
+    with files.opened(files.make_dir(FOLDER, 0o755, dir_fd=root)) as folder:
         files.write_whole(name, data + b"\n", 0o644, folder, sync=True)
         files.fsync_dir(folder)
         files.fsync_dir(root)
-    finally:
-        files.close_quietly(folder)
     return name
 
 

@@ -123,14 +123,10 @@ class CacheDir:
     def is_empty(self) -> bool:
         """Also if it is gone, or is no directory any more."""
         try:
-            here = self._open("")
+            with files.opened(self._open("")) as here, os.scandir(here) as entries:
+                return next(entries, None) is None
         except OSError:
             return True
-        try:
-            with os.scandir(here) as entries:
-                return next(entries, None) is None
-        finally:
-            os.close(here)
 
     def folders(self, folder: str = "") -> list[str]:
         with files.opened(self._open(folder)) as here, os.scandir(here) as entries:
