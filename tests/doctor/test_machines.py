@@ -179,7 +179,7 @@ def test_user_with_name_and_home_is_blamed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("home", "severity", "says"),
     [
-        ("/no-such-home", "error", "which is not there"),
+        ("/no-such-home", "error", "which cannot be used: No such file or directory"),
         ("/", "error", "which is not writable"),
         ("relative", "error", "which is not an absolute path"),
         ("unset", "error", "HOME is not set"),

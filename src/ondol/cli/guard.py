@@ -91,8 +91,8 @@ def _conclude(report: GuardReport, parsed: argparse.Namespace) -> None:
     if report.not_started:
         _tell(report.not_started)
     if parsed.verbose:
-        _tell(f"lock: {report.lock or 'none'}")
-        for reason in report.passed:
+        _tell(f"lock: {report.lock.standing or 'none'}")
+        for reason in report.lock.passed:
             _tell(f"lock passed over: {reason}")
     if report.happened():
         _tell(_summary(report))
@@ -103,8 +103,8 @@ def _conclude(report: GuardReport, parsed: argparse.Namespace) -> None:
 
 def _summary(report: GuardReport) -> str:
     parts = []
-    if report.waited >= 1.0:
-        parts.append(f"waited {words.seconds(report.waited)} for the lock")
+    if report.lock.waited >= 1.0:
+        parts.append(f"waited {words.seconds(report.lock.waited)} for the lock")
     taken = sum(bool(one.kept) for healed in report.healed for one in healed.taken)
     if taken:
         parts.append(f"{words.plural(taken, 'bad entry', 'bad entries')} set aside")

@@ -6,12 +6,6 @@ from collections.abc import Iterable
 
 from ondol.store import marker
 
-_LETTERS = (
-    ("u", ((stat.S_IRUSR, "r"), (stat.S_IWUSR, "w"), (stat.S_IXUSR, "x"))),
-    ("g", ((stat.S_IRGRP, "r"), (stat.S_IWGRP, "w"), (stat.S_IXGRP, "x"), (stat.S_ISGID, "s"))),
-    ("o", ((stat.S_IROTH, "r"), (stat.S_IWOTH, "w"), (stat.S_IXOTH, "x"))),
-)
-
 
 def quote(path: str) -> str:
     """A path as one word of a shell command. Control characters and foreign bytes are spelt out, as bash reads them."""
@@ -57,11 +51,9 @@ def share_with_group(uid: int, path: str, gid: int, *, plain: bool) -> str:
 
 def bits(mode: int, sign: str = "+") -> str:
     """Mode bits as chmod reads them: `u+rwx,g+rws`."""
-    parts = []
-    for who, letters in _LETTERS:
-        held = "".join(letter for bit, letter in letters if mode & bit)
-        if held:
-            parts.append(f"{who}{sign}{held}")
-    if mode & stat.S_ISVTX:
-        parts.append(f"{sign}t")
-    return ",".join(parts)
+    held = {
+        who: stat.filemode(mode & part)[1:].replace("-", "") for who, part in (("u", 0o700), ("g", 0o070), ("o", 7))
+    }
+    held["g"] += "s" if mode & stat.S_ISGID else ""
+    held[""] = "t" if mode & stat.S_ISVTX else ""
+    return ",".join(f"{who}{sign}{letters}" for who, letters in held.items() if letters)

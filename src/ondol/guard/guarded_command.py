@@ -53,13 +53,10 @@ class GuardedAttempt(NamedTuple):
 class GuardReport:
     """Filled in as the job goes on."""
 
-    def __init__(self, request: GuardRequest) -> None:
+    def __init__(self, request: GuardRequest, lock: CacheLock) -> None:
         self.request = request
+        self.lock = lock
         self.status = 0
-        self.cache = request.cache
-        self.lock = ""
-        self.passed: list[str] = []
-        self.waited = 0.0
         self.attempts: list[GuardedAttempt] = []
         #: Where the command's cache was for its last attempt, if not in `cache`.
         self.relocated = ""
@@ -69,15 +66,15 @@ class GuardReport:
 
     def happened(self) -> bool:
         """Whether there is anything to tell of."""
-        return self.waited >= _WORTH_A_WORD or len(self.attempts) > 1 or any(one.taken for one in self.healed)
+        return self.lock.waited >= _WORTH_A_WORD or len(self.attempts) > 1 or any(one.taken for one in self.healed)
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "format": "ondol-guard/1",
             "command": self.request.argv,
             "status": self.status,
-            "cache": self.cache,
-            "lock": {"standing": self.lock, "waited": round(self.waited, 3), "passed": self.passed},
+            "cache": self.lock.cache,
+            "lock": {"standing": self.lock.standing, "waited": round(self.lock.waited, 3), "passed": self.lock.passed},
             "attempts": [attempt._asdict() for attempt in self.attempts],
             "healed": [one.as_dict() for one in self.healed],
             "relocated": self.relocated,
@@ -93,9 +90,9 @@ class Guard:
         self._env = dict(env)
         self._say = tell
         self._progress = progress
-        self.report = GuardReport(request)
         me = partial(holder, request.argv, self._env)
         self._lock = CacheLock(request.cache, me, self._tell, env, wait=request.wait, make=request.make)
+        self.report = GuardReport(request, self._lock)
 
     def run(self) -> int:
         try:
@@ -114,10 +111,6 @@ class Guard:
     def _acquire(self) -> None:
         self._lock.acquire(shared=self._request.shared)
         self._env |= self._lock.env()
-        self.report.cache = self._lock.cache
-        self.report.lock = self._lock.standing
-        self.report.passed = list(self._lock.passed)
-        self.report.waited = self._lock.waited
 
     def _verify(self) -> None:
         family = healing.family_of(self._lock.cache)

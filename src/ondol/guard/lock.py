@@ -48,7 +48,7 @@ class CacheLock:
     ) -> None:
         """`holder()` says who we are, for those who wait for us. `make`: the cache, if it is not there."""
         self.cache = cache
-        #: What we hold: `flock on …`; empty if we go on without a lock.
+        #: What we hold, or held at last: `flock on …`; empty if we go on without a lock.
         self.standing = ""
         self.waited = 0.0
         #: Locks that could not be had, and why.
@@ -71,7 +71,7 @@ class CacheLock:
         if self._inherited:
             self.standing = "held by the guard around this one"
             return
-        self._shared = shared
+        self._shared, self.standing = shared, ""
         self._spoke_at = 0.0
         self.passed.clear()
         started = time.monotonic()
@@ -87,7 +87,6 @@ class CacheLock:
             self.waited += time.monotonic() - started
 
     def release(self) -> None:
-        self.standing = ""
         if self._note >= 0:
             with suppress(OSError):  # a note about a process that is over is not shown
                 os.ftruncate(self._note, 0)

@@ -50,7 +50,6 @@ def prove(cache: str, env: Mapping[str, str], wait: float) -> list[Turn]:
 def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> Turn:
     lock = CacheLock(cache, _somebody, lambda _: None, env, wait=wait)
     lock.acquire()
-    standing = lock.standing
     try:
         os.close(os.open(marker, files.CREATE, 0o600))
         clash = False
@@ -60,7 +59,7 @@ def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> Turn
     if not clash:
         files.unlink_quietly(marker)
     lock.release()
-    return Turn(clash, lock.waited > _KEEP / 2, standing, lock.passed)
+    return Turn(clash, lock.waited > _KEEP / 2, lock.standing, lock.passed)
 
 
 def _somebody() -> Holder:

@@ -27,6 +27,7 @@ _ARCHIVES = re.compile(r"archive-v\d+")
 _POINTING = re.compile(r"(built-wheels|sdists|wheels)-v\d+")
 _TORN = (".http", ".msgpack", ".rev")
 _MAX_POINTER = 16 << 20
+_ALL = os.R_OK | os.W_OK | os.X_OK
 
 
 class Uv(Healer):
@@ -38,11 +39,11 @@ class Uv(Healer):
         return bool(_children(cache, _BUCKETS))
 
     def examine(self, cache: str, progress: Progress) -> Iterator[BadEntry]:
-        names = _Names()
+        names = _Names(ours=_is_ours(cache))
         for bucket in _children(cache, _POINTING):
             yield from names.read(bucket)
         yield from names.bad()
-        yield from _closed_to_us(cache)
+        yield from _closed_to_us(cache) if _is_ours(cache) else ()
         archives = [path for bucket in _children(cache, _ARCHIVES) for path in _children(bucket)]
         for number, path in enumerate(archives):
             progress(number, len(archives))
@@ -94,7 +95,8 @@ def _package(archive: str, leading: tuple[str, ...]) -> str:
 class _Names:
     """The names that lead to archives, and the small files beside them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ours: bool) -> None:
+        self._ours = ours
         #: Links to archives, by the archive's own name.
         self._links: dict[str, list[str]] = {}
         self._dangling: list[str] = []
@@ -102,11 +104,17 @@ class _Names:
         self._files: dict[str, dict[str, bytes]] = {}
 
     def read(self, bucket: str) -> Iterator[BadEntry]:
-        """Everything in a bucket; what cannot be read, or holds a torn wheel, is bad at once."""
+        """Everything in a bucket; what cannot be read, or holds a torn wheel, is bad at once.
+
+        So is a directory of a cache of ours in which another user (`sudo uv …`, once) left us no room to work.
+        """
         contents = self._files.setdefault(bucket, {})
         for path in _walk(bucket):
             if os.path.islink(path):
                 self._link(path)
+            elif os.path.isdir(path):
+                if self._ours and not _may(path, _ALL):
+                    yield BadEntry(path, _whose(path))
             elif path.endswith(".whl") and os.path.isfile(path):
                 if (why := wheel_record.fault_in_file(path)) and os.path.lexists(path):
                     yield BadEntry(path, why)
@@ -154,17 +162,12 @@ def _beside(link: str) -> tuple[str, ...]:
 
 
 def _walk(folder: str) -> Iterator[str]:
-    """Every name below that is not a directory, links not followed; unpacked sources are left out."""
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return  # `_closed_to_us` tells of it, if it is in our way
-    for entry in found:
-        if not entry.is_dir(follow_symlinks=False):
-            yield entry.path
-        elif entry.name != "src":
-            yield from _walk(entry.path)
+    """Every name below, links not followed; unpacked sources are left out."""
+    for path in _children(folder):
+        if os.path.isdir(path) and not os.path.islink(path):
+            yield from () if os.path.basename(path) == "src" else (path, *_walk(path))
+        else:
+            yield path
 
 
 def _torn(contents: Mapping[str, bytes]) -> Iterator[BadEntry]:
@@ -190,27 +193,13 @@ def _is_whole(data: bytes) -> bool:
 
 
 def _closed_to_us(cache: str) -> Iterator[BadEntry]:
-    """Directories of a cache of ours in which another user (`sudo uv …`, once) left us no room to work."""
-    if not _is_ours(cache):
-        return
+    """The same for the buckets themselves."""
     for bucket in _children(cache, _BUCKETS):
         lock = os.path.join(bucket, ".git")  # opened for writing by every uv that starts
-        if not _may(bucket, os.R_OK | os.W_OK | os.X_OK):
+        if not _may(bucket, _ALL):
             yield BadEntry(bucket, _whose(bucket))
         elif os.path.lexists(lock) and not _may(lock, os.W_OK):
             yield BadEntry(lock, _whose(lock))
-        elif _POINTING.fullmatch(os.path.basename(bucket)):
-            yield from _closed_below(bucket)
-
-
-def _closed_below(folder: str) -> Iterator[BadEntry]:
-    for path in _children(folder):
-        if not os.path.isdir(path) or os.path.islink(path) or os.path.basename(path) == "src":
-            continue
-        if _may(path, os.R_OK | os.W_OK | os.X_OK):
-            yield from _closed_below(path)
-        else:
-            yield BadEntry(path, _whose(path))
 
 
 def _is_ours(path: str) -> bool:

@@ -30,7 +30,7 @@ def home(subject: Subject) -> Iterator[Finding]:
         what = "HOME is not set, and the user database knows none"
         why = "`~` stays `~`: tools make a directory of that name"
         yield Finding(_severity(env, ""), what, look("/"), why, _fix(me))
-    elif trouble := _trouble(path):
+    elif trouble := _unusable(path):
         why = "tools that keep their cache there fail with PermissionError or FileNotFoundError"
         yield Finding(_severity(env, path), f"{source} is {path}, which {trouble}", look(path), why, _fix(me))
     elif (owner := os.stat(path).st_uid) != me:
@@ -47,14 +47,17 @@ def _severity(env: Mapping[str, str], path: str) -> str:
     return ERROR if inside else WARNING
 
 
-def _trouble(home: str) -> str:
-    if not os.path.isabs(home):
+def _unusable(path: str) -> str:
+    """Why nothing can be kept in this directory, or empty."""
+    if not os.path.isabs(path):
         return "is not an absolute path"
-    if not os.path.lexists(home):
-        return "is not there"
-    if not os.path.isdir(home):
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return f"cannot be used: {error.strerror}"
+    if not stat.S_ISDIR(status.st_mode):
         return "is not a directory"
-    return "" if os.access(home, os.W_OK | os.X_OK, effective_ids=True) else "is not writable"
+    return "" if os.access(path, os.W_OK | os.X_OK, effective_ids=True) else "is not writable"
 
 
 def _fix(uid: int) -> str:
@@ -75,7 +78,7 @@ def tmpdir(subject: Subject) -> Iterator[Finding]:
     if env.get("TMPDIR") not in ("/tmp", "/tmp/"):
         places.append(("the default", "/tmp", ""))
     for source, path, fix in places:
-        what, why = trouble(path, subject.machine.uid)
+        what, why = _trouble(path, subject.machine.uid)
         if what:
             fix = subject.as_root("chmod 1777 /tmp") if path == "/tmp" else fix
             yield Finding(ERROR, f"{source} is {path}, which {what}", look(path), why, fix)
@@ -85,22 +88,13 @@ def tmpdir(subject: Subject) -> Iterator[Finding]:
             yield Finding(WARNING, what, look(path), why, fix)
 
 
-def trouble(path: str, me: int) -> tuple[str, str]:
+def _trouble(path: str, me: int) -> tuple[str, str]:
     """(what is wrong, why that hurts), or two empty texts."""
-    fails = "shells, compilers and lock files fail there, some tools silently use /tmp instead"
-    if not os.path.isabs(path):
-        return "is not an absolute path", "each program means another directory by it"
-    try:
-        itself = os.lstat(path)
-        status = os.stat(path)
-    except OSError as error:
-        return f"cannot be used: {error.strerror}", f"left over from an earlier job? {fails}"
+    if what := _unusable(path):
+        return what, "left over from an earlier job? Shells, compilers and lock files fail, some tools use /tmp instead"
+    itself, status = os.lstat(path), os.stat(path)
     if stat.S_ISLNK(itself.st_mode) and itself.st_uid not in (0, me):
         return f"is a link of uid {itself.st_uid}", "its owner can point it elsewhere at any moment"
-    if not stat.S_ISDIR(status.st_mode):
-        return "is not a directory", fails
-    if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
-        return "is not writable", fails
     if rights.sharing(status.st_mode) == rights.EVERYBODY:
         return "is open to all without the sticky bit", "every user can replace what a job puts there, code too"
     if status.st_uid not in (0, me):
