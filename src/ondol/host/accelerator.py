@@ -10,13 +10,14 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from ondol.host import process
+
 #: The driver's own name for itself, one line, where a container shows it at all; the first that can be read.
 _DRIVERS = (
     ("nvidia", "proc/driver/nvidia/version", r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s"),
     ("nvidia", "sys/module/nvidia/version", r"^(\d+(?:\.\d+)+)"),
     ("amdgpu", "sys/module/amdgpu/version", r"^(\d+(?:\.\d+)+)"),
 )
-_MAX_BYTES = 1 << 16
 #: A name must fit into a fingerprint, with others.
 _LONGEST = 80
 
@@ -50,7 +51,7 @@ def read(root: str) -> Accelerators:
 
 def _driver(root: str) -> str:
     for vendor, path, pattern in _DRIVERS:
-        found = re.search(pattern, _text(os.path.join(root, path)), re.MULTILINE)
+        found = re.search(pattern, process.read(os.path.join(root, path)), re.MULTILINE)
         if found:
             return f"{vendor}-{found[1]}"
     return ""
@@ -77,14 +78,6 @@ def _amd_models(root: str) -> list[str]:
 def _texts(folder: str, name: str) -> list[str]:
     """Of this file in each folder there."""
     try:
-        return [_text(os.path.join(folder, one, name)) for one in os.listdir(folder)]
+        return [process.read(os.path.join(folder, one, name)) for one in os.listdir(folder)]
     except OSError:
         return []
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_BYTES)
-    except OSError:
-        return ""

@@ -69,9 +69,11 @@ def _primary_fault(driver: Any) -> str | None:
 
 
 def _say(code: int) -> str | None:
-    if code == 0:
-        return None
-    return f"CUDA error {code} ({_CUDA_NAMES.get(code, 'see cuda.h')}): the context is unusable"
+    return f"{_name(code)}: the context is unusable" if code else None
+
+
+def _name(code: int) -> str:
+    return f"CUDA error {code} ({_CUDA_NAMES.get(code, 'see cuda.h')})"
 
 
 def probe_cuda() -> str | None:
@@ -97,7 +99,7 @@ def probe_cuda() -> str | None:
     for step in steps:
         code = step()
         if code != 0:
-            return f"CUDA error {code} ({_CUDA_NAMES.get(code, 'see cuda.h')})"
+            return _name(code)
     return None if list(back) == [7] * 16 else "device memory does not hold what was written to it"
 
 

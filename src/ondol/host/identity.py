@@ -6,7 +6,8 @@ import pwd
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ondol.host import command
+from ondol.host import command, process
+from ondol.words import is_number
 
 #: Where `getpass.getuser` looks before it asks the user database.
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")
@@ -126,12 +127,6 @@ def overflow_uid() -> int | None:
 
     Inside a container with mapped users all foreign owners look like this one, so it can never be evidence of identity.
     """
-    try:
-        with open("/proc/self/uid_map", encoding="ascii") as table:
-            rows = [line.split() for line in table]
-        if rows == [["0", "0", "4294967295"]]:
-            return None
-        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
-            return int(file.read())
-    except (OSError, ValueError):
-        return None
+    whole = process.read("/proc/self/uid_map").split() in ([], ["0", "0", "4294967295"])
+    known = process.read("/proc/sys/kernel/overflowuid").strip()
+    return int(known) if is_number(known) and not whole else None

@@ -48,8 +48,8 @@ def hide() -> bool:
     """From now on nobody of our user can look into this process, or into what is forked from it. False: they can."""
     if not proctree.prctl(_PR_SET_DUMPABLE, 0):
         return False
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        sets = {line[:6]: int(line[8:], 16) for line in file if line.startswith("Cap")}
+    lines = process.read("/proc/self/status").splitlines()
+    sets = {line[:6]: int(line[8:], 16) for line in lines if line.startswith("Cap")}
     # What root starts has all that the bounding set leaves.
     powers = sets["CapBnd"] if os.geteuid() == 0 else sets["CapEff"] | sets["CapAmb"]
     return not powers & _POWERS

@@ -10,31 +10,27 @@ PREFIX = "ondol: "
 
 def lines(report: JobReport, *, quiet: bool, verbose: bool, require_warm: bool) -> list[str]:
     """What to print after the command. Quiet: only trouble, and the answer to a question that was asked."""
-    result = [f"warning: {text}" for text in report.warnings]
+    asked, details = [], _details(report) if verbose else []
     if require_warm and report.compiled():
         names = report.compiled()
-        result.append(f"not warm: {len(names)} compiled that should have been in the store:")
-        result += [f"  {name}" for name in sorted(set(names))[: None if verbose else 20]]
-    if not quiet:
-        result += report.remarks
-        if verbose:
-            result += _details(report)
-        result += _summary(report)
-    if report.room_kept:
-        result.append(f"room kept: {report.room}")
-    return [PREFIX + words.printable(line) for line in result]
+        asked.append(f"not warm: {len(names)} compiled that should have been in the store:")
+        asked += [f"  {name}" for name in sorted(set(names))[: None if verbose else 20]]
+    kept = [f"room kept: {report.room}"] if report.room_kept else []
+    return _told(report, asked, [] if quiet else [*report.remarks, *details, *_summary(report)], kept)
 
 
 def opened(report: JobReport, *, quiet: bool, verbose: bool) -> list[str]:
     """What to say when a room has been opened for somebody else to use."""
-    result = [f"warning: {text}" for text in report.warnings]
-    if not quiet:
-        result += report.remarks
-        result += _details(report)[2:] if verbose else []
-        filled = [f"{tool.name}: {words.entries(tool.filled)} filled" for tool in report.tools.values() if tool.filled]
-        told = ", ".join(filled) or "nothing filled"
-        result.append(f"room open: {report.room}, {told} [{words.seconds(report.fill_seconds)}]")
-    return [PREFIX + words.printable(line) for line in result]
+    filled = [f"{tool.name}: {words.entries(tool.filled)} filled" for tool in report.tools.values() if tool.filled]
+    told = ", ".join(filled) or "nothing filled"
+    summary = f"room open: {report.room}, {told} [{words.seconds(report.fill_seconds)}]"
+    details = _details(report)[2:] if verbose else []
+    return _told(report, [] if quiet else [*report.remarks, *details, summary])
+
+
+def _told(report: JobReport, *parts: list[str]) -> list[str]:
+    found = [f"warning: {text}" for text in report.warnings] + [line for part in parts for line in part]
+    return [PREFIX + words.printable(line) for line in found]
 
 
 def _summary(report: JobReport) -> list[str]:
