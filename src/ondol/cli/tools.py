@@ -22,8 +22,8 @@ from ondol.trust.settings import load
 def main(parsed: argparse.Namespace) -> None:
     rows = registry.choose(parsed.names) if parsed.names else registry.everything()
     found = [_describe(row) for row in rows]
-    lines = [line for tool in found for line in _about(tool)] if parsed.names else _legend(found)
-    output.answer("tools", {"tools": found}, [*_overview(found), "", *lines], as_json=parsed.json)
+    lines = [line for tool in found for line in ("", *_about(tool))] if parsed.names else ["", *_legend(found)]
+    output.answer("tools", {"tools": found}, [*_overview(found), *lines], as_json=parsed.json)
 
 
 def _overview(found: list[dict[str, Any]]) -> list[str]:
