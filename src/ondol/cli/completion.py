@@ -60,7 +60,9 @@ def candidates(typed: list[str]) -> list[str]:
     if asked and asked.kind not in ("flag", "switch"):
         found = _values(asked)
     elif last.startswith("-"):
-        found = [*taken, *(f"--no-{option.name}" for option in taken.values() if _can_be_off(option)), "--help"]
+        switches = [option for option in taken.values() if option.kind in ("flag", "switch")]
+        off = [f"--no-{option.name}" for option in switches if option.least != options.TYPED]
+        found = [*taken, *off, "--help"]
     else:
         found = [] if rest else _first_words(command)
     return sorted(word for word in found if word.startswith(last))
@@ -71,10 +73,6 @@ def _command(before: list[str]) -> tuple[str, list[str]]:
     words = before[1:] if before[:1] == ["help"] else before
     length = 2 if words[:1] == ["store"] else 1
     return " ".join(words[:length]), words[length:]
-
-
-def _can_be_off(option: Option) -> bool:
-    return option.kind in ("flag", "switch") and option.least != options.TYPED
 
 
 def _values(option: Option) -> list[str]:

@@ -44,7 +44,7 @@ class Relay:
         for number in (1, 2):
             if not _is_open(number):
                 continue
-            if number == 2 and 1 in self.streams and _same_file(1, 2):
+            if number == 2 and 1 in self.streams and os.path.sameopenfile(1, 2):
                 self.streams[2] = self.streams[1]
                 continue
             source, self.streams[number] = _pty(number) if os.isatty(number) else os.pipe()
@@ -69,10 +69,6 @@ def _is_open(number: int) -> bool:
         return not fcntl.fcntl(number, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
     except OSError:
         return False
-
-
-def _same_file(one: int, other: int) -> bool:
-    return os.path.samestat(os.fstat(one), os.fstat(other))
 
 
 def _pty(like: int) -> tuple[int, int]:
