@@ -16,9 +16,13 @@ import pytest
 
 from ondol import config as settings
 from ondol.errors import UsageError
-from ondol.fleet.options import FRONT_ENV, MARKER, WORKER_ENV
+from ondol.fleet.starts import FRONT_ENV, WORKER_ENV
 from ondol.options import IN_PYTEST, Option
 from ondol.testing import xdist_options
+
+MARKER = (
+    "ondol(devices=1, group='', timeout=None, memory='', isolate=False, runtime=''): what an item needs of its worker"
+)
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:

@@ -13,7 +13,7 @@ from ondol import exitcodes, words
 from ondol.config import convert
 from ondol.engines import choose
 from ondol.errors import OndolError
-from ondol.fleet import clean, devices, journal, pytest_inside
+from ondol.fleet import devices, fork_check, journal, pytest_inside
 from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
@@ -22,7 +22,7 @@ from ondol.options import IN_PYTEST
 from ondol.report import run_markdown, run_replay, run_summary
 from ondol.test_jobs import local_agent, past_runs, run_session
 from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
-from ondol.testing.facts import plugin as facts
+from ondol.testing.facts import stand_ins
 
 SPEC = pytest.StashKey[str]()
 #: Whether `ondol test` is outside, and does what is left to do after the run.
@@ -59,7 +59,7 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
         if station is not None:
             station.fail(error)
         raise pytest.UsageError(str(error))
-    clean.watch(early_config)
+    fork_check.watch(early_config)
     _answer_from_facts(early_config)
     workers = len(fleet.devices) * per_device
     os.environ.update(devices.thread_caps(workers, os.environ))
@@ -68,7 +68,7 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
 
 
 def _answer_from_facts(config: pytest.Config) -> None:
-    collecting = facts.begin(config.known_args_namespace.ondol_device_facts)
+    collecting = stand_ins.begin(config.known_args_namespace.ondol_device_facts)
     if collecting is not None:
         config.pluginmanager.register(collecting, "ondol-device-facts")
 
@@ -108,10 +108,10 @@ def take_over(config: pytest.Config) -> None:
     spec = config.stash[SPEC]
     started = spawned.adopt()
     if started is not None:
-        pytest_inside.be_xdist_worker(config, started.place.env)  # before a conftest asks whether it is one
+        pytest_inside.be_xdist_worker(config, started[0].place.env)  # before a conftest asks whether it is one
         config.pluginmanager.register(fixtures, "ondol-fixtures")
         config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
-        config.pluginmanager.register(spawned.SpawnedWorker(config, started), "ondol-spawned")
+        config.pluginmanager.register(spawned.SpawnedWorker(config, *started), "ondol-spawned")
         return
     if not spec:
         typed = [str(word) for word in config.invocation_params.args if str(word).startswith("--ondol-")]
@@ -119,20 +119,19 @@ def take_over(config: pytest.Config) -> None:
             raise pytest.UsageError(f"{typed[0]} does nothing without --ondol-devices: add --ondol-devices=auto")
         return
     station = config.stash.get(STATION, None)
-    if station is not None:
+    if station is None:
+        refuse_debuggers(config)
+    else:
         given = config.option.basetemp
         pytest_inside.stay_out_of_the_way(config, os.path.join(given, station.start.node) if given else "")
-        config.pluginmanager.register(fixtures, "ondol-fixtures")
-        config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
-        config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
-        fleet = run_session.choose_fleet(config, spec)
-        config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
-        return
-    refuse_debuggers(config)
     config.pluginmanager.register(fixtures, "ondol-fixtures")
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
-    config.pluginmanager.register(Runner(config, spec), "ondol-runner")
+    if station is None:
+        config.pluginmanager.register(Runner(config, spec), "ondol-runner")
+    else:
+        fleet = run_session.choose_fleet(config, spec)
+        config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
 
 
 def refuse_debuggers(config: pytest.Config) -> None:

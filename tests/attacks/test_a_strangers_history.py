@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fleet.test_past_runs_are_lost import write_run
-from ondol.fleet import kept, kept_file, past
+from ondol.fleet import journal, kept, past
 from people import Program, needs_root
 
-NAME = "20300101-0000000000-0123456789ab" + kept_file.SUFFIX
+NAME = "20300101-0000000000-0123456789ab" + journal.KEPT
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def plant(history: Path, what: str, data: bytes) -> None:
     elif what == "empty":
         path.write_bytes(b"")
     elif what == "promises too much":
-        path.write_bytes(kept_file.pack(b" " * (65 << 20), b""))
+        path.write_bytes(journal.pack_kept(b" " * (65 << 20), b""))
     elif what == "a hole":
         path.write_bytes(data[:60])
         os.truncate(path, 1 << 40)
@@ -105,7 +105,7 @@ def test_text_of_others_cannot_drive_the_terminal(tmp_path: Path, capsys: pytest
 
     (tmp_path / "h").mkdir()
     run = past.PastRun("x", 1.0, 1.0, 0, "h\x1b[2J", "/", None, None, {"\x1b]0;t\n::error::x": past.Outcome("failed")})
-    (tmp_path / "h" / NAME).write_bytes(kept_file.pack(past.to_line(run), b"{}\n"))
+    (tmp_path / "h" / NAME).write_bytes(journal.pack_kept(past.to_line(run), b"{}\n"))
     for words in ([], ["slow"], ["error"]):
         command.main([*words, "--history", str(tmp_path / "h")])
         told = capsys.readouterr().out

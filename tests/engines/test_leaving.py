@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ondol.fleet import messages, schedule
-from ondol.fleet.controller.actions import Action
-from ondol.fleet.controller.controller import Controller, Planned, Settings
+from ondol.fleet.controller.controller import Controller, Settings
+from ondol.fleet.controller.losses import Action
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
@@ -94,12 +94,11 @@ class Silent:
 
 def run(tmp_path: Path, link: ScriptedLink, works: list[Work]) -> Controller:
     book = Book(tmp_path / "journal.jsonl")
-    planned = [Planned(f"test_a.py::test_{work.index}") for work in works]
-    book.write(InJournal([item.nodeid for item in planned]))
+    book.write(InJournal([f"test_a.py::test_{work.index}" for work in works]))
     scheduler = schedule.build(works, [], [])
     scheduler.expecting = True
     with Interrupts() as interrupts:
-        made = Controller(planned, Fleet(), scheduler, lambda: link, book, Silent(), Settings(), interrupts)
+        made = Controller(Fleet(), scheduler, lambda: link, book, Silent(), Settings(), interrupts)
         made.run()
     book.close()
     return made

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from ondol.fleet import journal, pytest_inside, quarantine, record, situation, verdict, wire
 from ondol.fleet.agent import agent, keeper
@@ -51,7 +54,7 @@ def retried_where_it_crashed() -> None:
 
     def again(*arguments: object) -> object:
         found = whole(*arguments)
-        return found and verdict.Again(frozenset(), found.why)
+        return found and verdict.Again(frozenset())
 
     verdict._again = again
 
@@ -92,7 +95,8 @@ def another_runtime_is_as_good() -> None:
 
 def everything_is_taken_for_json() -> None:
     """As it was: what JSON does not know becomes its repr."""
-    prepared._is_json = lambda _value: True
+    dumps = partial(json.dumps, default=repr)
+    prepared.pickle = SimpleNamespace(dumps=lambda value: dumps(value).encode(), loads=json.loads)
 
 
 def sessions_of_workers_are_not_finished() -> None:

@@ -42,7 +42,7 @@ from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import SpawnLauncher, Started
 from ondol.fleet.board import Board
 from ondol.fleet.controller import controller as controller_module
-from ondol.fleet.controller.controller import Controller, Planned
+from ondol.fleet.controller.controller import Controller
 from ondol.fleet.controller.link import Link
 from ondol.fleet.devices import Fleet
 from ondol.fleet.messages import Buried, Ended, Event, RunItem
@@ -229,15 +229,13 @@ class World:
         slots = {slot.name: slot.device for slot in suite.slots}
         items = [w for w in suite.works if w.index < 1000]
         self.book.write(journal.Run(slots=slots), journal.Planned([str(w.index) for w in items]))
-        planned = [Planned(f"t.py::{w.index}", suite.timeout, w.runtime) for w in items]
-        scheduler = build(
-            suite.works, suite.slots, suite.devices, retries_first=suite.settings.careful, depth=suite.depth
-        )
+        works = [replace(w, nodeid=f"t.py::{w.index}", timeout=suite.timeout) for w in suite.works]
+        scheduler = build(works, suite.slots, suite.devices, retries_first=suite.settings.careful, depth=suite.depth)
         show: Any = Show(suite.settings.careful)
         interrupts: Any = self.interrupts
         fleet = Fleet(suite.devices)
         self.controller = Controller(
-            planned, fleet, scheduler, start, self.book, show, suite.settings, interrupts, suite.prepares
+            fleet, scheduler, start, self.book, show, suite.settings, interrupts, suite.prepares
         )
 
     def say(self, what: str) -> None:

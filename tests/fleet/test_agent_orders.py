@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import wire
-from ondol.fleet.agent.agent import Agent, Berth
+from ondol.fleet.agent.agent import Agent, HostSlot
 from ondol.fleet.messages import Message, RunItem, Started
 from ondol.fleet.starts import Limits, Rules
 
@@ -32,9 +32,9 @@ def idle_worker(on_run: Callable[[], None]) -> Any:
 
 def test_an_item_that_kills_the_agent_at_once_has_never_run(controller, tmp_path) -> None:
     agent = Agent(controller.agents, None, Limits(), Rules(str(tmp_path)))  # type: ignore[arg-type]
-    berth = agent.berths["cpu0"] = Berth("cpu0", {}, [])
+    here = agent.slots["cpu0"] = HostSlot("cpu0", {}, [])
     heard: list[Message] = []
-    berth.worker = idle_worker(lambda: heard.extend(controller.channel.receive_all()[0]))
-    berth.queue.append(RunItem("cpu0", 7, 1, 7, "t.py::a"))
-    agent._pump(berth)
+    here.worker = idle_worker(lambda: heard.extend(controller.channel.receive_all()[0]))
+    here.queue.append(RunItem("cpu0", 7, 1, 7, "t.py::a"))
+    agent._pump(here)
     assert heard == [Started("cpu0", "cpu0-1", 7, 1, False)], "known when the item begins"

@@ -172,13 +172,13 @@ def test_a_thread_in_the_controller_makes_workers_be_spawned_and_says_why(suite)
 
 
 def test_an_open_device_file_is_a_reason_not_to_fork(monkeypatch) -> None:
-    from ondol.fleet import clean
+    from ondol.fleet import fork_check
 
-    monkeypatch.setattr(clean, "DEVICE_FILES", ("/dev/zero",))
-    assert clean.reason() is None
+    monkeypatch.setattr(fork_check, "DEVICE_FILES", ("/dev/zero",))
+    assert fork_check.reason() is None
     fd = os.open("/dev/zero", os.O_RDONLY)
     try:
-        assert "/dev/zero" in (clean.reason() or "")
+        assert "/dev/zero" in (fork_check.reason() or "")
     finally:
         os.close(fd)
 
@@ -187,12 +187,12 @@ def test_an_initialised_runtime_is_a_reason_not_to_fork(monkeypatch) -> None:
     import sys
     import types
 
-    from ondol.fleet import clean
+    from ondol.fleet import fork_check
 
     torch = types.ModuleType("torch")
     torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
-    assert "torch.cuda was initialised" in (clean.reason() or "")
+    assert "torch.cuda was initialised" in (fork_check.reason() or "")
 
 
 def test_a_spawned_worker_that_collects_something_else_says_what(suite) -> None:

@@ -39,7 +39,7 @@ def keeper() -> Iterator[Keeper]:
     ours, theirs = wire.pair()
     lane = ReadByTheWorkerToo.open(TOKEN)
     started = Started(os.getpid(), wire.Channel(ours, TOKEN), os.memfd_create("dump"), Board(), lane)
-    keeper = Keeper(started, Place("cpu0-1", "cpu0", 1, {}, "", [], "off"), Limits(), 0.0)
+    keeper = Keeper(started, Place("cpu0-1", "cpu0", {}, "", [], "off"), Limits(), 0.0)
     yield keeper
     keeper.close()
     theirs.close()

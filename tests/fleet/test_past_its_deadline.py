@@ -246,12 +246,12 @@ def test_a_worker_whose_death_and_last_words_come_together_harms_nobody(bench) -
     it: Bench = bench(Limits(native_dump=0))
     it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1"))
     it.says(Hello())
-    berth, keeper = it.agent.berths["cpu0"], it.agent.berths["cpu0"].worker
+    keeper = it.agent.slots["cpu0"].worker
     it.worker.send(Done(1, 1, 1))
     it.started[0].kill()
     os.waitid(os.P_PIDFD, keeper.pidfd, os.WEXITED | os.WNOWAIT)
-    it.agent._on_death(berth, keeper)
-    it.agent._on_worker(berth, keeper)
+    it.agent._on_death(keeper)
+    it.agent._on_worker(keeper)
     it.agent._flush()
     (ended,) = [message for message in it.told() if isinstance(message, Ended)]
     assert (ended.item, ended.how) == (1, "done")

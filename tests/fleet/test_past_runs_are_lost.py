@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol.fleet import journal, kept, kept_file, past
+from ondol.fleet import journal, kept, past
 from ondol.fleet.record import Book, load
 
 DAY = 86400.0
@@ -47,7 +47,7 @@ def test_every_run_is_kept_whole_by_whoever_started_it(suite, way: str, tmp_path
     one = load(tmp_path / "h" / name)
     assert [(i.nodeid, i.verdict) for i in one.items] == [(i.nodeid, i.verdict) for i in result.record.items]
     assert "here" in one.items[1].attempts[-1].text
-    assert kept_file.journal_of((tmp_path / "h" / name).read_bytes()) == result.journal.read_bytes()
+    assert journal.journal_of((tmp_path / "h" / name).read_bytes()) == result.journal.read_bytes()
     ((run,), passed) = kept.runs(str(tmp_path / "h"))
     assert (passed, run.status, run.counts()) == (0, 1, {"passed": 1, "failed": 1})
     assert (run.compiled is None) == (way == "pytest"), "`ondol test` has a room, and its journal tells of it"
@@ -81,7 +81,7 @@ def test_several_runs_in_one_file_are_told_apart(tmp_path: Path, history: str) -
     assert [run.counts() for run in runs] == [{"passed": 1}, {"passed": 1, "failed": 1}]
     assert kept.keep(path, history) == ""
     assert len(os.listdir(history)) == 2, "the same run is kept once"
-    whole = [kept_file.journal_of(Path(history, name).read_bytes()) for name in sorted(os.listdir(history))]
+    whole = [journal.journal_of(Path(history, name).read_bytes()) for name in sorted(os.listdir(history))]
     assert b"".join(whole) == path.read_bytes(), "each has its own lines and no others"
 
 
@@ -138,7 +138,7 @@ def test_what_is_too_old_too_many_or_too_much_goes(tmp_path: Path, history: str,
     times = [os.stat(os.path.join(history, name)).st_mtime for name in os.listdir(history)]
     oldest, now = min(times), max(times)
     assert kept.clean(oldest + kept.LONGEST, history) == []
-    monkeypatch.setattr(kept, "LARGEST", os.stat(os.path.join(history, runs[-1].name + kept_file.SUFFIX)).st_size)
+    monkeypatch.setattr(kept, "LARGEST", os.stat(os.path.join(history, runs[-1].name + journal.KEPT)).st_size)
     assert len(kept.clean(now, history, dry_run=True)) == 2
     assert len(kept.clean(now, history)) == 2
     assert [run.name for run in kept.runs(history)[0]] == [runs[-1].name], "the newest stays"

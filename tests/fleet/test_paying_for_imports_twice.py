@@ -128,8 +128,8 @@ def test_one_that_opened_a_device_while_it_collected_does_not_stand_by(counted: 
     (counted.path / "device").write_text("")
     holding = f"""
         import os
-        from ondol.fleet import clean
-        clean.DEVICE_FILES = ({str(counted.path / "device")!r},)
+        from ondol.fleet import fork_check
+        fork_check.DEVICE_FILES = ({str(counted.path / "device")!r},)
         HELD = os.open({str(counted.path / "device")!r}, os.O_RDONLY)
     """
     gone = """

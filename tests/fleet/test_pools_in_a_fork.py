@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol.fleet import clean, threads
+from ondol.fleet import fork_check, threads
 from people import ROOT
 from suites import Result, Suite
 
@@ -180,10 +180,10 @@ def test_a_python_thread_is_named_with_the_line_that_started_it(suite: Suite) ->
 
 TRIAL = """
 import json, os, sys, time
-from ondol.fleet import trial
+from ondol.fleet import fork_check
 {}
 before = len(os.listdir("/proc/self/task"))
-print(json.dumps([trial.why_not({{}}, patience=PATIENCE), len(os.listdir("/proc/self/task")) - before]))
+print(json.dumps([fork_check.trial_fork({{}}, patience=PATIENCE), len(os.listdir("/proc/self/task")) - before]))
 """
 #: A library that works in the process where it was imported, and does this in a fork of it.
 STICKY = """
@@ -281,9 +281,9 @@ def test_a_thread_of_a_driver_without_an_open_device_is_left_to_the_trial(
 
 
 def test_an_open_device_is_blamed_before_the_threads_that_its_driver_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean, "open_devices", lambda: ["/dev/nvidiactl"])
+    monkeypatch.setattr(fork_check, "open_devices", lambda: ["/dev/nvidiactl"])
     monkeypatch.setattr(threads, "lost", lambda: [threads.Native(1, "cuda0000340000e", "/lib/libcuda.so.1")])
-    assert clean.reason("conftest.py:12 (x)") == (
+    assert fork_check.reason("conftest.py:12 (x)") == (
         "a device is open after collection: /dev/nvidiactl; touched by conftest.py:12 (x); "
         "in a fixture or a test instead, it would let workers start in milliseconds"
     )

@@ -249,6 +249,8 @@ def test_a_gang_whose_device_is_lost_is_asked_back_and_leaves() -> None:
     scheduler.revoked(run.slot, [0])
     retire, *_ = scheduler.step()
     assert retire == Retire(run.slot)
+    scheduler.revoked(run.slot, [])  # the agent gives back what is lost, and then answers
+    assert scheduler.step() == [], "it is told to leave once"
     scheduler.retired(run.slot)
     (again,) = scheduler.step()
     assert isinstance(again, Run)

@@ -249,7 +249,7 @@ class SchedulerModel(RuleBasedStateMachine):
         s = self.scheduler
         places = [*s.waiting_works(), *s.limbo, *s.done]
         places += [w for state in s.slots.values() for w in state.handed]
-        places += [g.work for g in s.running.values() if g.running]
+        places += [w for g in s.running.values() for w in g.handed]
         assert sorted(places) == sorted(self.by_index)
 
     @invariant()

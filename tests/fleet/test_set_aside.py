@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ondol.fleet import schedule, wire
-from ondol.fleet.agent.agent import Agent, Berth
+from ondol.fleet.agent.agent import Agent, HostSlot
 from ondol.fleet.messages import Lose, Message, Revoked, RunItem
 from ondol.fleet.model import Device, Run, Slot, Work
 from ondol.fleet.starts import Limits, Rules
@@ -41,11 +41,11 @@ def told(agent: Agent) -> list[Message]:
 def test_what_waits_for_a_fresh_process_on_a_device_that_is_set_aside_is_forgotten(agent: Agent) -> None:
     """The run waited for its verdict for ever."""
     # As after a worker that was asked to leave: the next one is not there yet.
-    berth = agent.berths["sim0"] = Berth("sim0", {}, [], held=True)
+    here = agent.slots["sim0"] = HostSlot("sim0", {}, [], held=True)
     agent._obey(WAITS)
     agent._obey(Lose("sim0", "3 different items went badly here"))
     assert told(agent) == [Revoked("sim0", [7])]
-    assert (berth.lost, list(berth.queue)) == (True, [])
+    assert (here.lost, list(here.queue)) == (True, [])
 
 
 def test_what_was_given_up_and_given_back_runs_twice() -> None:

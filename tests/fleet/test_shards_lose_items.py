@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ondol.errors import UsageError
-from ondol.fleet import kept, kept_file, past, selection
+from ondol.fleet import journal, kept, past, selection
 
 IDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=60, unique=True).map(
     lambda pairs: [f"t{file}.py::test_{n}" for file, n in pairs]
@@ -80,8 +80,8 @@ def git(path: Path, *words: str, time: int) -> None:
 def write_past(where: Path, began: int, seconds: dict[str, float]) -> None:
     where.mkdir(exist_ok=True)
     run = past.PastRun("", began, 1.0, 0, "h", "/", None, None, {k: past.Outcome("passed", seconds=v) for k, v in seconds.items()})  # fmt: skip
-    path = where / f"20200101-{began:010d}-0123456789ab{kept_file.SUFFIX}"
-    path.write_bytes(kept_file.pack(past.to_line(run), b"{}\n"))
+    path = where / f"20200101-{began:010d}-0123456789ab{journal.KEPT}"
+    path.write_bytes(journal.pack_kept(past.to_line(run), b"{}\n"))
     path.chmod(0o644)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_schedule import devices, drain, slots
 
-from ondol.fleet import together, worker_names
+from ondol.fleet import xdist
 from ondol.fleet.model import Slot, SlotState, Work
 from ondol.fleet.schedule import build
 
@@ -24,14 +24,14 @@ IDS = ["a.py::test_1", "a.py::T::test_2[x]", "a.py::T::test_3", "b/c.py::test_1"
     ],
 )
 def test_each_way_to_distribute_binds_what_xdist_binds(dist, expected) -> None:
-    names = together.groups([together.ties(nodeid, dist) for nodeid in IDS])
+    names = xdist.groups([xdist.ties(nodeid, dist) for nodeid in IDS])
     assert [names.index(name) if name else n for n, name in enumerate(names)] == expected
 
 
 def test_a_group_that_reaches_into_two_files_binds_them_both() -> None:
     """Each file on one worker, and the group on one worker: then all of it on one."""
     tied = [["group g", "file a"], ["file a"], ["file b"], ["group g", "file b"], ["file c"], []]
-    names = together.groups(tied)
+    names = xdist.groups(tied)
     assert len(set(names[:4])) == 1
     assert names[4] not in names[:4]
     assert names[5] == ""
@@ -49,7 +49,7 @@ def test_names_belong_to_slots_and_stay_when_more_join() -> None:
         return {name: SlotState(Slot(name, "" if "prepare" in name else name.split(".")[0])) for name in names}
 
     few, more = known("d0.0", "d0.1", "prepare0"), known("d0.0", "d0.1", "prepare0", "node/d0", "node/prepare0")
-    assert [worker_names.name(slot, few) for slot in few] == ["gw0", "gw1", "prepare0"]
-    assert [worker_names.name(slot, more) for slot in more] == ["gw0", "gw1", "prepare0", "gw2", "node/prepare0"]
-    assert worker_names.name("gang:node/d0+node/d1", more) == "gw2"
-    assert worker_names.environment("node/d0", more, "u")[worker_names.COUNT] == "3"
+    assert [xdist.name(slot, few) for slot in few] == ["gw0", "gw1", "prepare0"]
+    assert [xdist.name(slot, more) for slot in more] == ["gw0", "gw1", "prepare0", "gw2", "node/prepare0"]
+    assert xdist.name("gang:node/d0+node/d1", more) == "gw2"
+    assert xdist.environment("node/d0", more, "u")[xdist.COUNT] == "3"

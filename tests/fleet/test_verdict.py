@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ondol import exitcodes
 from ondol.fleet import journal
 from ondol.fleet.outcome import is_device_fault
-from ondol.fleet.quarantine import Ledger
+from ondol.fleet.quarantine import STARTING, Ledger
 from ondol.fleet.record import RunRecord
 from ondol.fleet.verdict import Again, Attempt, Cause, Final, JudgeRecord, Policy, Verdict, judge, note_judgement
 from ondol.pytest_runner import exit_status
@@ -152,8 +152,8 @@ def test_the_same_item_counts_once() -> None:
 
 def test_starts_that_fail_in_a_row_condemn_and_a_good_one_forgives() -> None:
     ledger = Ledger()
-    assert ledger.start_failed("d0", "no context") == []
-    ledger.started("d0")
-    assert ledger.start_failed("d0", "no context") == []
-    assert ledger.start_failed("d0", "no context")
-    assert ledger.start_failed("d0", "no context") == [], "said once"
+    assert ledger.failed(STARTING, "d0", "no context") == []
+    ledger.worked(STARTING, "d0")
+    assert ledger.failed(STARTING, "d0", "no context") == []
+    assert ledger.failed(STARTING, "d0", "no context")
+    assert ledger.failed(STARTING, "d0", "no context") == [], "said once"

@@ -20,8 +20,7 @@ from simulated import Suite, draw
 from simulation import World
 
 from ondol.fleet.agent.agent import Agent
-from ondol.fleet.agent.berth import Berth
-from ondol.fleet.agent.keeper import Keeper
+from ondol.fleet.agent.keeper import HostSlot, Keeper
 from ondol.fleet.agent.spares import Spares
 from ondol.fleet.controller.controller import Settings
 from ondol.fleet.messages import RunItem
@@ -87,9 +86,9 @@ def keeps_what_nobody_will_run(patch: pytest.MonkeyPatch) -> None:
     """What a worker had taken up when its device was lost comes back after everything was given back."""
     whole = Agent._pump
 
-    def pump(self: Agent, berth: Berth) -> None:
-        if not berth.lost:
-            whole(self, berth)
+    def pump(self: Agent, here: HostSlot) -> None:
+        if not here.lost:
+            whole(self, here)
 
     patch.setattr(Agent, "_pump", pump)
 
@@ -121,9 +120,9 @@ def runs_on_after_ctrl_c(patch: pytest.MonkeyPatch) -> None:
     """What comes back then is handed to a new worker, which leaves at once; and again."""
     whole = Agent._pump
 
-    def pump(self: Agent, berth: Berth) -> None:
+    def pump(self: Agent, here: HostSlot) -> None:
         interrupting, self.interrupting = self.interrupting, False
-        whole(self, berth)
+        whole(self, here)
         self.interrupting = interrupting
 
     patch.setattr(Agent, "_pump", pump)

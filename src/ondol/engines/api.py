@@ -6,6 +6,7 @@ broker. An engine only says which command to start for a node and what it knows 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,9 +27,7 @@ class Engine(Protocol):
     """One run's nodes. Every method returns at once or within seconds; none raises after `open`.
 
     `open` asks for nodes and raises `OndolError` when that cannot work (no such program, a bad template). Then
-    `nodes` is asked again and again: a list that only grows. While more may come `pending` says what they wait for;
-    `refused` says why no more come although they were asked for. `close` gives back everything that `open` and
-    `command` took, and may be called at any time and twice.
+    `nodes` is asked again and again: a list that only grows. Who inherits says only what it knows.
     """
 
     #: For messages: `slurm`, `ssh`, `docker` …
@@ -36,25 +35,38 @@ class Engine(Protocol):
 
     def open(self) -> None: ...
     def nodes(self) -> list[str]: ...
-    def pending(self) -> str: ...
-    def refused(self) -> str: ...
 
     def command(self, node: str) -> list[str]:
         """What starts the node program on `node` with our standard input and output as its own."""
 
+    def pending(self) -> str:
+        """What more nodes wait for, while some may come."""
+        return ""
+
+    def refused(self) -> str:
+        """Why no more come although they were asked for."""
+        return ""
+
     def environment(self) -> dict[str, str]:
         """The environment of that command."""
+        return dict(os.environ)
 
-    def arguments(self, node: str) -> list[str]:
+    def arguments(self, node: str) -> list[str]:  # noqa: ARG002
         """For the node's pytest, after everybody else's."""
+        return []
 
-    def why_waiting(self, node: str) -> str:
+    def why_waiting(self, node: str) -> str:  # noqa: ARG002
         """What its command waits for, while the node program has not been heard; empty when nobody knows."""
+        return ""
 
-    def why_gone(self, node: str) -> Gone:
+    def why_gone(self, node: str) -> Gone:  # noqa: ARG002
         """After its command has ended, or its node program was told that it will be ended."""
+        return Gone()
 
     def seconds_left(self) -> float | None:
         """Until everything is taken away; None when nobody will."""
+        return None
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back everything that `open` and `command` took; at any time, and twice."""
+        return

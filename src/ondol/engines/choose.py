@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ondol.engines.api import Engine
 from ondol.engines.slurm import SlurmEngine
-from ondol.engines.template import PRESETS, TemplateEngine, members, split
+from ondol.engines.template import PRESETS, Preset, TemplateEngine, members, split
 from ondol.errors import UsageError
 from ondol.fleet import devices
 from ondol.host import own_python
@@ -41,7 +41,7 @@ def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
     if wish.launch:
         if wish.engine != LOCAL:
             raise UsageError("--engine and --launch are two ways to say the same: choose one")
-        return _from_template(wish, "launch", wish.launch, agent="")
+        return _from_template(wish, "launch", Preset(wish.launch, agent=""))
     if (wish.slurm or wish.srun) and name != "slurm":
         raise UsageError(f"--{'slurm' if wish.slurm else 'srun'} needs --engine slurm")
     if name == LOCAL:
@@ -57,33 +57,29 @@ def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
         raise UsageError(f"--engine: there is no engine {name!r}", hint=f"{known}; or --launch with a command")
     if not target:
         raise UsageError(f"--engine {name} needs a target", hint=f"--engine {name}:{_example(name)}")
-    preset = PRESETS[name]
-    made = _from_template(wish, name, preset.template, preset.agent, target, preset.gpus, machines=preset.machines)
-    if preset.bring and own_python.archive() and not wish.agent:
-        made.agent = ["python3", own_python.archive(), "node"]
-        made.bring = preset.bring.format(shlex.quote(own_python.archive()))
-    return made
+    return _from_template(wish, name, PRESETS[name], target)
 
 
 def _example(name: str) -> str:
     return {"ssh": "HOST1,HOST2", "kubectl": "POD"}.get(name, "IMAGE")
 
 
-def _from_template(
-    wish: Wish, name: str, template: str, agent: str, target: str = "", gpus: str = "", *, machines: bool = False
-) -> TemplateEngine:
-    words = split(template)
-    nodes = target if machines else wish.nodes
-    kind = wish.devices.partition(":")[0]
-    return TemplateEngine(
+def _from_template(wish: Wish, name: str, preset: Preset, target: str = "") -> TemplateEngine:
+    words = split(preset.template)
+    nodes, target = (target, "") if preset.machines else (wish.nodes, target)
+    made = TemplateEngine(
         name,
-        template,
-        _agent(wish, agent),
-        members(words, nodes, _indices(wish) if "device" in template else []),
-        target="" if machines else target,
+        words,
+        _agent(wish, preset.agent),
+        members(words, nodes, _indices(wish) if "device" in preset.template else []),
+        target=target,
         directory=wish.directory,
-        gpus="" if kind in {"cpu", "sim", "none"} else gpus,
+        gpus="" if wish.devices.partition(":")[0] in {"cpu", "sim", "none"} else preset.gpus,
     )
+    if preset.bring and own_python.archive() and not wish.agent:
+        made.agent = ["python3", own_python.archive(), "node"]
+        made.bring = preset.bring.format(shlex.quote(own_python.archive()))
+    return made
 
 
 def _agent(wish: Wish, otherwise: str) -> list[str]:

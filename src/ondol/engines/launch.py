@@ -29,7 +29,6 @@ class Launch:
         self._process: subprocess.Popen[bytes] | None = None
         self._failed = ""
         self._stage, self._next = "", float("inf")
-        self.reading, self.writing = -1, -1
         their_in, self.writing = os.pipe2(os.O_CLOEXEC)
         self.reading, their_out = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.writing, False)
@@ -49,10 +48,6 @@ class Launch:
         finally:
             os.close(their_in)
             os.close(their_out)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid if self._process else 0
 
     # ------------------------------------------------------------------ talking
 
@@ -138,10 +133,6 @@ class Launch:
         if status < 0:
             return f"its launch command was killed by {signal.Signals(-status).name}"
         return f"its launch command ended with status {status}"
-
-    @property
-    def failed(self) -> bool:
-        return self._process is None or bool(self._process.returncode)
 
     def log(self) -> str:
         """The end of what it wrote to standard error."""

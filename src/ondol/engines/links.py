@@ -4,6 +4,7 @@ into an event about its node.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
@@ -18,6 +19,7 @@ from ondol.engines.node import Node
 from ondol.fleet import messages, wire
 from ondol.fleet.messages import AgentEvent, Buried, Event, OfNode, Outlook, ToNode, never
 from ondol.fleet.model import node_of
+from ondol.fleet.starts import FORMAT
 
 #: An agent is started again on a node that lost it, so many times.
 MAX_LOSSES = 3
@@ -133,18 +135,18 @@ class Links:
             return
         for name in self.engine.nodes():
             if name not in self.nodes:
-                self.nodes[name] = Node(name)
-                self._start(self.nodes[name])
+                self._start(name)
         if self.engine.refused() and not self._refused:
             self._refused = True
             self._out(self.engine.name, self.engine.refused())
 
-    def _start(self, node: Node) -> None:
-        launch = Launch(self.engine.command(node.name), self.engine.environment(), show_errors=self.terms.show_errors)
-        instructions = {**self.terms.instructions, "silence": self.terms.silence}
-        instructions["arguments"] = [*instructions["arguments"], *self.engine.arguments(node.name)]
-        node.begin(launch, wire.new_token(), instructions, self.clock())
-        self._tell_waiting(node.name, self.engine.why_waiting(node.name) or "its agent")
+    def _start(self, name: str, losses: int = 0) -> None:
+        launch = Launch(self.engine.command(name), self.engine.environment(), show_errors=self.terms.show_errors)
+        node = self.nodes[name] = Node(name, launch, wire.new_token(), self.clock(), losses)
+        first = {**self.terms.instructions, "format": FORMAT, "token": node.token.decode(), "node": name}
+        first |= {"silence": self.terms.silence, "arguments": [*first["arguments"], *self.engine.arguments(name)]}
+        launch.send(json.dumps(first).encode() + b"\n")
+        self._tell_waiting(name, self.engine.why_waiting(name) or "its agent")
 
     @property
     def expecting(self) -> bool:
@@ -337,7 +339,7 @@ class Links:
         if not node.collected:
             node.losses += 1
         if gone.again and not node.hopeless and not node.noticed and node.losses < MAX_LOSSES:
-            self._start(node)
+            self._start(node.name, node.losses)
             return
         times = f"lost {node.losses} times, at last: " if node.losses > 1 else ""
         self._out(node.name, f"{times}{why}", log)

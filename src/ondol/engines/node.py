@@ -1,15 +1,12 @@
-"""One node as the controller sees it: from the start of its launch command to the end of it."""
+"""One launch command's node as the controller sees it: from the start of the command to its end."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from ondol.engines.launch import Launch
 from ondol.fleet import wire
 from ondol.fleet.messages import Collected, ToNode
-from ondol.fleet.starts import FORMAT
 
 
 @dataclass
@@ -26,15 +23,15 @@ class Node:
     """
 
     name: str
-    token: bytes = b""
-    state: str = "over"
-    launch: Launch | None = None
-    decoder: wire.Decoder = field(default_factory=lambda: wire.Decoder(b""))
-    #: When this state began, when its collection last moved, when it last said anything, when it was last asked.
-    since: float = 0.0
+    launch: Launch | None
+    token: bytes
+    #: When this state began.
+    since: float
+    #: Agents that were lost here.
+    losses: int = 0
+    state: str = "waiting"
+    #: When its collection last moved.
     progress: float = 0.0
-    heard: float = 0.0
-    asked: float = 0.0
     #: Seconds until the node program answered, and until it had collected.
     waited: float = 0.0
     collected: float = 0.0
@@ -48,20 +45,13 @@ class Node:
     #: It said goodbye.
     clean: bool = False
     noticed: bool = False
-    #: Agents that were lost here.
-    losses: int = 0
     #: What it has, as it said when it had collected.
     offer: Collected | None = None
 
-    def begin(self, launch: Launch, token: bytes, instructions: dict[str, Any], now: float) -> None:
-        self.launch, self.token = launch, token
-        self.decoder = wire.Decoder(token)
-        self.state, self.since, self.heard, self.asked = "waiting", now, now, now
-        self.file = self.problem = ""
-        self.waited = self.collected = 0.0
-        self.clean = self.noticed = self.hopeless = self.unexplained = False
-        first = {"format": FORMAT, "token": token.decode(), "node": self.name, **instructions}
-        launch.send(json.dumps(first).encode() + b"\n")
+    def __post_init__(self) -> None:
+        self.decoder = wire.Decoder(self.token)
+        #: When it last said anything, when it was last asked.
+        self.heard = self.asked = self.since
 
     def enter(self, state: str, now: float) -> None:
         self.state, self.since, self.progress = state, now, now

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ondol.engines.api import Gone
+from ondol.engines.api import Engine, Gone
 from ondol.errors import UsageError
 from ondol.words import is_number
 
@@ -32,7 +32,7 @@ _UNUSABLE = ("DOWN", "FAIL", "ERROR", "NOT_RESPONDING", "POWER", "REBOOT", "DRAI
 
 
 @dataclass
-class SlurmEngine:
+class SlurmEngine(Engine):
     """One allocation."""
 
     agent: list[str]
@@ -91,7 +91,7 @@ class SlurmEngine:
         self._salloc = subprocess.Popen(
             # The loss of one node is the loss of one node.
             ["salloc", "--job-name=ondol", "--no-kill", *_words("slurm", self.ask_for), "/bin/sh", "-c", _HOLDER],
-            env=self._clean(),
+            env=self.environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -161,16 +161,10 @@ class SlurmEngine:
         ]
 
     def environment(self) -> dict[str, str]:
-        return self._clean()
-
-    def _clean(self) -> dict[str, str]:
         """Without what a batch script's variables would make of our steps; where Slurm is, and its scratch, stay."""
         kept = ("SLURM_CONF", "SLURM_TMPDIR")
         drop = ("SLURM_", "SRUN_", "SALLOC_", "SBATCH_")
         return {name: value for name, value in self.env.items() if name in kept or not name.startswith(drop)}
-
-    def arguments(self, node: str) -> list[str]:  # noqa: ARG002
-        return []
 
     def why_waiting(self, node: str) -> str:
         state = self._node_state(node)
@@ -241,7 +235,7 @@ class SlurmEngine:
         """What one of Slurm's commands prints; nothing when it fails or does not answer."""
         try:
             done = subprocess.run(
-                command, env=self._clean(), capture_output=True, text=True, timeout=ASK_TIMEOUT, check=False
+                command, env=self.environment(), capture_output=True, text=True, timeout=ASK_TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return ""

@@ -7,14 +7,13 @@ it is quoted for that shell. `{node}`, `{device}`, `{target}` and `{directory}` 
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ondol.engines.api import Gone
+from ondol.engines.api import Engine
 from ondol.errors import UsageError
 from ondol.words import is_number
 
@@ -106,11 +105,12 @@ def uses(words: Sequence[str], name: str) -> bool:
 
 
 @dataclass
-class TemplateEngine:
+class TemplateEngine(Engine):
     """One launch command per node, all from one template."""
 
     name: str
-    template: str
+    #: Of the template.
+    words: list[str]
     agent: list[str]
     #: Node → what `{device}` stands for there.
     members: dict[str, str]
@@ -118,11 +118,9 @@ class TemplateEngine:
     directory: str = ""
     gpus: str = ""
     bring: str = ""
-    _words: list[str] = field(default_factory=list)
 
     def open(self) -> None:
-        self._words = split(self.template)
-        program = self._words[0].removeprefix("\0")
+        program = self.words[0].removeprefix("\0")
         program = self.agent[0] if program == "agent" else program
         if not _HOLDER.search(program) and not shutil.which(program):
             raise UsageError(f"--engine {self.name}: there is no program {program!r} on PATH")
@@ -130,35 +128,14 @@ class TemplateEngine:
     def nodes(self) -> list[str]:
         return list(self.members)
 
-    def pending(self) -> str:
-        return ""
-
-    def refused(self) -> str:
-        return ""
-
     def command(self, node: str) -> list[str]:
         values = {"node": node, "device": self.members[node], "target": self.target, "directory": self.directory}
         many = {"agent": self.agent, "gpus": shlex.split(self.gpus), "ondol": shlex.split(self.bring)}
-        return fill(self._words, many, values)
-
-    def environment(self) -> dict[str, str]:
-        return dict(os.environ)
+        return fill(self.words, many, values)
 
     def arguments(self, node: str) -> list[str]:
         # The node program sees the one device that it was given, whatever its number is outside.
-        return ["--ondol-devices=auto"] if self.members[node] and uses(self._words, "device") else []
-
-    def why_waiting(self, node: str) -> str:  # noqa: ARG002
-        return ""
-
-    def why_gone(self, node: str) -> Gone:  # noqa: ARG002
-        return Gone()
-
-    def seconds_left(self) -> float | None:
-        return None
-
-    def close(self) -> None:
-        """What was started is ended by whoever started it."""
+        return ["--ondol-devices=auto"] if self.members[node] and uses(self.words, "device") else []
 
 
 def members(words: Sequence[str], wished: str, devices: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""A piece of memory that a worker shares with its agent: what it was doing, for when it is too late to ask.
+"""What a worker is given at its start; and the piece of it that it shares with its agent as memory: what it was doing,
+for when it is too late to ask.
 
 So a worker sends one message per item. What it would lose with its life is written here first: the phase of its item,
 since when, and the reports of the phases that are over.
@@ -8,6 +9,10 @@ from __future__ import annotations
 
 import mmap
 import struct
+from dataclasses import dataclass
+
+from ondol.fleet.starts import Place
+from ondol.fleet.wire import Channel, Lane
 
 SIZE = 64 << 10
 PHASES = ("", "setup", "call", "teardown")
@@ -85,3 +90,16 @@ class Board:
 
     def close(self) -> None:
         self._memory.close()
+
+
+@dataclass
+class Given:
+    """The worker's end of everything."""
+
+    place: Place
+    channel: Channel
+    #: What it is handed while it is busy.
+    lane: Lane
+    board: Board
+    #: The descriptor for its stacks.
+    dump: int

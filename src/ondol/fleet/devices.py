@@ -16,7 +16,7 @@ from pathlib import Path
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
 from ondol.host import own_python
-from ondol.words import is_number
+from ondol.words import is_number, parse_size
 
 #: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
 VISIBLE: dict[str, tuple[str, ...]] = {
@@ -92,7 +92,10 @@ def _choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
         count = _count(rest, default=max(1, (os.cpu_count() or 2) // 2) if kind == "cpu" else 1)
         return Fleet([Device(f"{kind}{n}", kind, str(n)) for n in range(count)], f"{count} {kind} slots", extra)
     if spec == "auto":
-        return _auto(env, extra)
+        if vendor := _vendor_here(env):
+            return _of_kind(vendor, None, env, extra)
+        found = _choose("cpu", env, extra)
+        return replace(found, how=f"no accelerator found: {found.how}")
     if kind in VISIBLE:
         return _of_kind(kind, parse_indices(rest) if rest else None, env, extra)
     return _of_kind(_vendor_here(env) or "cuda", parse_indices(spec), env, extra)
@@ -104,16 +107,6 @@ def _count(text: str, default: int) -> int:
     if not is_number(text) or int(text) == 0:
         raise UsageError(f"--devices: {text!r} is not a number of slots", hint=_ADVICE)
     return int(text)
-
-
-def _auto(env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
-    vendor = _vendor_here(env)
-    if vendor:
-        return _of_kind(vendor, None, env, extra)
-    count = max(1, (os.cpu_count() or 2) // 2)
-    return Fleet(
-        [Device(f"cpu{n}", "cpu", str(n)) for n in range(count)], f"no accelerator found: {count} cpu slots", extra
-    )
 
 
 def _vendor_here(env: Mapping[str, str]) -> str | None:
@@ -213,8 +206,7 @@ def parse_memory(text: str | int) -> int:
     """`20GiB` → bytes."""
     if isinstance(text, int):
         return text
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
-    if not match:
+    try:
+        return parse_size(text)
+    except ValueError:
         raise UsageError(f"cannot read {text!r} as an amount of memory", hint='memory="20GiB"')
-    power = " KMGT".index(match[2].upper() or " ")
-    return int(float(match[1]) * (1024 if match[3] or not match[2] else 1000) ** power)

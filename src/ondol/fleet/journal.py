@@ -18,11 +18,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from ondol.errors import UsageError
-from ondol.fleet import kept_file
 from ondol.fleet.messages import Healed, NodeRoom, NodeStory, Probed, StartFailed, Waits, WorkerEnded, WorkerUp
-from ondol.host.zstd import ZstdError
+from ondol.host import zstd
 
 FORMAT = 1
+#: How a kept journal's name ends. It is two zstd frames, which `zstdcat` reads as one journal: one line, what became of
+#: each item, for who reads hundreds of runs (`past`; readers of journals pass that event over); and the whole journal.
+KEPT = ".jsonl.zst"
+#: Unpacked, of the line and of the journal: who wrote the file can promise what he likes.
+_LINE, LONGEST = 64 << 20, 512 << 20
 
 
 class Run(NamedTuple):
@@ -171,13 +175,13 @@ def read(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
     """Every whole line from byte `start` on; a torn last line is what a kill leaves, not an error."""
     with open(path, "rb") as file:
         file.seek(start)
-        yield from _whole(_unpacked(path) if path.name.endswith(kept_file.SUFFIX) else file)
+        yield from _whole(_unpacked(path) if path.name.endswith(KEPT) else file)
 
 
 def _unpacked(path: Path) -> list[bytes]:
     try:
-        return kept_file.journal_of(path.read_bytes()).splitlines()
-    except ZstdError as error:
+        return journal_of(path.read_bytes()).splitlines()
+    except zstd.ZstdError as error:
         raise UsageError(
             f"{path} is not a kept journal", because=str(error), hint="`ondol history` names what there is"
         )
@@ -212,3 +216,25 @@ def _known(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[float, Event]]:
             yield float(line.get("t", 0.0)), kind(**{k: v for k, v in line.items() if k in kind._fields})
         except TypeError:
             continue
+
+
+def pack_kept(line: bytes, journal: bytes) -> bytes:
+    return b"".join(zstd.codec().compress(part, 3) for part in (line, journal))
+
+
+def line_of(data: bytes) -> bytes:
+    """Raises `ZstdError`, as `journal_of` does."""
+    return _first(data, _LINE)[0]
+
+
+def journal_of(data: bytes) -> bytes:
+    return _first(_first(data, _LINE)[1], LONGEST)[0]
+
+
+def _first(data: bytes, longest: int) -> tuple[bytes, bytes]:
+    """The contents of the first frame, and what follows it."""
+    frame = zstd.read_frame(data)
+    if frame.content_size is None or frame.content_size > longest:
+        raise zstd.ZstdError("longer than it may be")
+    end = zstd.end_of(frame, data)
+    return zstd.codec().decompress(data[:end], frame.content_size), data[end:]

@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ondol.errors import OndolError
-from ondol.fleet import kept_file, past
+from ondol.fleet import journal as journals
+from ondol.fleet import past
+from ondol.fleet.journal import KEPT
 from ondol.fleet.record import of_bytes
 from ondol.host import files, identity
 from ondol.host.zstd import ZstdError
@@ -25,7 +27,7 @@ from ondol.host.zstd import ZstdError
 LONGEST, MOST, LARGEST = 90 * 86400.0, 1000, 2 << 30
 #: What readers look at in a shared directory: names, and files of those that they believe, the newest first.
 _NAMES, _READ, _LARGEST_FILE = 20_000, 1000, 256 << 20
-_NAME = re.compile(r"\d{8}-\d{10}-[0-9a-f]{12}" + re.escape(kept_file.SUFFIX))
+_NAME = re.compile(r"\d{8}-\d{10}-[0-9a-f]{12}" + re.escape(KEPT))
 _OVER, _ROOM = (re.compile(rb'\{"t": [\d.e+-]+, "e": "%s"' % word) for word in (b"over", b"room"))
 Believes = Callable[[int], bool]
 
@@ -48,9 +50,9 @@ def keep(journal: Path, where: str = "") -> str:
             return ""  # nothing was run: help was asked for, or no test was found
         # By time, down to what a journal tells, and unique.
         second, rest = time.strftime("%Y%m%d-%H%M%S", time.gmtime(record.first)), int(record.first % 1 * 10_000)
-        name = f"{second}{rest:04d}-{hashlib.sha256(data).hexdigest()[:12]}{kept_file.SUFFIX}"
+        name = f"{second}{rest:04d}-{hashlib.sha256(data).hexdigest()[:12]}{KEPT}"
         line = past.to_line(past.of_record(record, name, os.uname().nodename))
-        _write(where, name, kept_file.pack(line, data))
+        _write(where, name, journals.pack_kept(line, data))
     except (OSError, OndolError, ZstdError, ValueError, LookupError, TypeError) as error:
         why, fix = getattr(error, "strerror", None) or str(error), "--history DIR, one that you can write"
         return f"this run is not in the history in {where or folder()}: {why} (fix: {fix})"
@@ -59,7 +61,7 @@ def keep(journal: Path, where: str = "") -> str:
 
 def _last_run(journal: Path) -> bytes:
     """A file may hold several runs; what follows a run's last line is the next one's, except the story of its room."""
-    data, _ = files.read_regular(str(journal), kept_file.LONGEST)
+    data, _ = files.read_regular(str(journal), journals.LONGEST)
     lines = data.splitlines(keepends=True)
     ends = [number + 1 for number, line in enumerate(lines) if _OVER.match(line)]
     starts = [0, *(end + bool(_ROOM.match(b"".join(lines[end : end + 1]))) for end in ends)]
@@ -150,7 +152,7 @@ def _read(here: int | None, name: str, believes: Believes) -> past.PastRun | Non
 
     try:
         data, _ = files.read_regular(name, _LARGEST_FILE, here, judge)
-        return past.from_line(kept_file.line_of(data), name.removesuffix(kept_file.SUFFIX))
+        return past.from_line(journals.line_of(data), name.removesuffix(KEPT))
     except (OSError, ZstdError):
         return None
 
@@ -166,4 +168,4 @@ def latest(where: str = "", believes: Believes = ours, root: str = "") -> Path |
     """The newest run; with `root`, of this project's if there is one."""
     known = runs(where, believes)[0]
     best = [run for run in known if root in ("", run.root)] or known
-    return Path(where or folder()) / (best[-1].name + kept_file.SUFFIX) if best else None
+    return Path(where or folder()) / (best[-1].name + KEPT) if best else None

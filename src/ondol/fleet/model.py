@@ -35,6 +35,9 @@ class Work:
     params: str = ""
     #: The work that must have ended well before this one can run (a task's preparation).
     after: int | None = None
+    #: Its name, and its deadline in seconds; 0 = none.
+    nodeid: str = ""
+    timeout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,12 @@ class Slot:
 
     name: str
     device: str
+    #: Several devices at once, for the works that need them; the slot is there for as long as it has them.
+    gang: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.gang or ((self.device,) if self.device else ())
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,7 @@ class SlotState:
     waiting: bool = False
     #: It was asked and had nothing to give: not asked again before one of its works has ended.
     drained: bool = False
+    #: Nothing is handed out there any more.
     down: bool = False
 
     @property

@@ -76,13 +76,9 @@ def of_record(record: RunRecord, name: str = "", host: str = "") -> PastRun:
 
 
 def to_line(run: PastRun) -> bytes:
-    """For `kept_file`; the name is the file's."""
-    items = [[nodeid, *map(_short, outcome)] for nodeid, outcome in run.items.items()]
+    """For a kept journal; the name is the file's."""
+    items = [[nodeid, *outcome] for nodeid, outcome in run.items.items()]
     return json.dumps({"e": "past", "format": FORMAT, **run._asdict(), "items": items}).encode() + b"\n"
-
-
-def _short(value: Any) -> Any:
-    return int(value) if isinstance(value, bool) else value
 
 
 def from_line(line: bytes, name: str) -> PastRun | None:

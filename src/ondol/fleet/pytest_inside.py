@@ -30,7 +30,7 @@ from _pytest.debugging import pytestPDB
 from _pytest.junitxml import xml_key
 from _pytest.runner import CallInfo
 
-from ondol.fleet import starts, worker_names
+from ondol.fleet import starts, xdist
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -342,16 +342,16 @@ def stack_fits(session: pytest.Session, item: pytest.Item | None) -> bool:
 
 def _workerinput(env: dict[str, str]) -> dict[str, Any]:
     return {
-        "workerid": env[worker_names.WORKER],
-        "workercount": int(env[worker_names.COUNT]),
-        "testrunuid": env[worker_names.UID],
+        "workerid": env[xdist.WORKER],
+        "workercount": int(env[xdist.COUNT]),
+        "testrunuid": env[xdist.UID],
         "mainargv": sys.argv,
     }
 
 
 def be_xdist_worker(config: pytest.Config, env: dict[str, str]) -> None:
     """What plugins and suites look at to keep the workers' databases, ports and files apart."""
-    if worker_names.WORKER in env and not hasattr(config, "workerinput"):
+    if xdist.WORKER in env and not hasattr(config, "workerinput"):
         given = ast.literal_eval(env.pop(INPUT, "{}"))
         os.environ.pop(INPUT, None)
         config.workerinput = {**_workerinput(env), **given}  # type: ignore[attr-defined]

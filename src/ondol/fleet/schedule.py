@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ondol.fleet.messages import Retire, Revoke
 from ondol.fleet.model import Action, Device, Run, Slot, SlotState, Unrunnable, Work
-from ondol.fleet.situation import Gang, Situation, most_together
+from ondol.fleet.situation import Situation, most_together
 
 
 def infeasible(works: Iterable[Work], devices: Mapping[str, Device]) -> list[Unrunnable]:
@@ -43,11 +43,9 @@ class Scheduler(Situation):
 
     def ended(self, slot: str, work: int) -> None:
         """The attempt is over; `settle` or `repeat` follows."""
-        if slot in self.running:
-            self.running[slot].running = False
-        else:
-            self.slots[slot].handed.remove(work)
-            self.slots[slot].drained = False
+        state = self.everywhere()[slot]
+        state.handed.remove(work)
+        state.drained = False
         self.limbo.add(work)
 
     def settle(self, work: int) -> None:
@@ -69,13 +67,9 @@ class Scheduler(Situation):
 
     def revoked(self, slot: str, works: Sequence[int]) -> None:
         """These had not started and are ours again: the answer to `Revoke`, or the end of a device."""
-        if slot not in self.slots:
-            gang = self.running.get(slot)
-            if gang and gang.running and gang.work in works:
-                gang.running = False
-                self.gangs.insert(0, gang.work)
-            return
-        state = self.slots[slot]
+        state = self.everywhere().get(slot)
+        if state is None:
+            return  # several devices, which were given back since
         # What was given up in the meantime, because no worker could start there, has gone elsewhere.
         works = [w for w in works if w in state.handed]
         thief, state.thief = self.slots.get(state.thief), ""
@@ -133,38 +127,34 @@ class Scheduler(Situation):
     def slot_lost(self, slot: str) -> list[Action]:
         """As `slot_away`, while somebody is there who can give back what it was handed."""
         self.slot_away(slot)
-        return self._ask_back([self.slots[slot]], [])
+        return self._ask_back([slot])
 
     def _take_down(self, device: str) -> list[Action]:
         self.memory_queue.pop(device, None)
-        if self.reserved and device in self.reserved.devices:
-            self.gangs.insert(0, self.reserved.work)
+        if self.reserved and device in self.reserved.slot.gang:
+            self._give_back(self.reserved.todo)
             self.reserved = None
         for state in self._of_device(device):
             state.down = True
             self._give_back(state.todo)
             state.todo = []
-        return self._ask_back(self._of_device(device), [g for g in self.running.values() if device in g.devices])
+        return self._ask_back(self.slots_on(device))
 
-    def _ask_back(self, states: Iterable[SlotState], gangs: Iterable[Gang]) -> list[Action]:
+    def _ask_back(self, slots: Iterable[str]) -> list[Action]:
         """What has not begun; also a single one: the worker that it waits for may never come."""
-        asked = [state for state in states if state.handed and not state.waiting]
-        for state in asked:
-            state.waiting = True
-        return [Revoke(name) for name in (*(s.slot.name for s in asked), *(g.slot for g in gangs if g.running))]
+        states = self.everywhere()
+        asked = [name for name in slots if states[name].handed and not states[name].waiting]
+        for name in asked:
+            states[name].waiting = True
+        return [Revoke(name) for name in asked]
 
     def vacate(self, slots: Iterable[str]) -> None:
         """Their workers are gone, and what ran there has ended: what had not begun is ours again."""
-        for name in slots:
-            gang = self.running.get(name)
-            if gang and gang.running:
-                self.ended(name, gang.work)
-                self.repeat(gang.work, frozenset())
-            if gang:
-                self.retired(name)
-            elif name in self.slots:
-                self.revoked(name, list(self.slots[name].handed))
-                self.slots[name].warm = self.slots[name].waiting = False
+        for name, state in self.everywhere().items():
+            if name in slots:
+                self.revoked(name, list(state.handed))
+                self.running.pop(name, None)
+                state.warm = state.waiting = False
 
     def drop(self, work: int) -> bool:
         """Never run it (its preparation failed). False when it was not waiting any more."""
@@ -173,7 +163,7 @@ class Scheduler(Situation):
         for line in (*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu):
             if work in line:
                 line.remove(work)
-        if self.reserved and self.reserved.work == work:
+        if self.reserved and work in self.reserved.todo:
             self.reserved = None
         self.pool = [unit for unit in self.pool if unit]
         self.limbo.add(work)
@@ -182,7 +172,7 @@ class Scheduler(Situation):
     def stop(self) -> list[Action]:
         """Hand out nothing more; take back what has not started."""
         self.stopping = True
-        return self._ask_back(self.slots.values(), self.running.values())
+        return self._ask_back(self.everywhere())
 
     # ------------------------------------------------------------------ what to do now
 
@@ -233,7 +223,7 @@ class Scheduler(Situation):
         gang = self.reserved
         if gang is None:
             return []
-        slots = [s for name in gang.devices for s in self._of_device(name)]
+        slots = [s for name in gang.slot.gang for s in self._of_device(name)]
         if any(s.handed or s.waiting for s in slots):
             return []
         warm = [s for s in slots if s.warm]
@@ -242,45 +232,39 @@ class Scheduler(Situation):
         if warm:
             return [Retire(state.slot.name) for state in warm]
         self.reserved = None
-        self.running[gang.slot] = gang
-        return [self._hand_to_gang(gang, gang.work)]
+        self.running[gang.slot.name] = gang
+        return [self._hand(gang, gang.todo.pop())]
 
-    def _go_on(self, gang: Gang) -> list[Action]:
+    def _go_on(self, gang: SlotState) -> list[Action]:
         """The next work for the same devices, in the same worker; without one they are given back."""
-        if gang.running or gang.leaving:
+        if not gang.free:
             return []
         fitting = self._fitting(gang)
-        work = self._pick(fitting, gang.last)
+        work = self._pick(fitting, gang.last, gang)
         if work is not None:
             self.gangs.remove(work)
-            return [self._hand_to_gang(gang, work)]
+            return [self._hand(gang, work)]
         if any(self._unprepared(w) for w in fitting) and not self._nobody_prepares():
             return []
-        gang.leaving = True
-        return [Retire(gang.slot)]
+        gang.down = True  # whatever is still answered, nothing more is handed to it
+        return [Retire(gang.slot.name)]
 
-    def _fitting(self, gang: Gang) -> list[int]:
-        if (self.lost | self.away).intersection(gang.devices):
+    def _fitting(self, gang: SlotState) -> list[int]:
+        devices = gang.slot.gang
+        if (self.lost | self.away).intersection(devices):
             return []
-        same_size = [w for w in self.gangs if self.works[w].devices == len(gang.devices)]
-        return [w for w in same_size if all(self._suits(w, device) for device in gang.devices)]
+        same_size = [w for w in self.gangs if self.works[w].devices == len(devices)]
+        return [w for w in same_size if all(self._suits(w, device) for device in devices)]
 
-    def _hand_to_gang(self, gang: Gang, work: int) -> Run:
-        need = self.works[work]
-        gang.work, gang.running, gang.last = work, True, None if need.isolate else need
-        fitting = self._fitting(gang)
-        hint = self._hint(need, self._pick(fitting, gang.last))
-        more = hint is None and self._wanted(need, fitting)
-        return Run(gang.slot, work, gang.devices, need.isolate or work in self.fresh, need.isolate, hint, more)
-
-    def _reserve(self) -> Gang | None:
-        taken = {name for gang in self.running.values() for name in gang.devices} | self.lost | self.away
+    def _reserve(self) -> SlotState | None:
+        taken = {name for gang in self.running.values() for name in gang.slot.gang} | self.lost | self.away
         for work in self.gangs:
             free = [n for n in self.devices if n not in taken and self._suits(work, n)]
             chosen = [] if self._blocked(work) else self._together(work, free)
             if chosen:
                 self.gangs.remove(work)
-                return Gang(work, tuple(sorted(chosen, key=list(self.devices).index)))
+                devices = tuple(sorted(chosen, key=list(self.devices).index))
+                return SlotState(Slot("gang:" + "+".join(devices), "", devices), todo=[work])
         return None
 
     def _together(self, work: int, free: list[str]) -> list[str]:
@@ -305,7 +289,7 @@ class Scheduler(Situation):
         for work in self.cpu:
             if not self._blocked(work):
                 self.cpu.remove(work)
-                return [self._hand(state, work, fresh=work in self.fresh)]
+                return [self._hand(state, work)]
         return []
 
     def _feed(self, state: SlotState, may_steal: bool) -> list[Action]:
@@ -348,19 +332,20 @@ class Scheduler(Situation):
         del self.memory_queue[device]
         return work
 
-    def _hand(self, state: SlotState, work: int, fresh: bool | None = None) -> Run:
+    def _hand(self, state: SlotState, work: int) -> Run:
         need = self.works[work]
-        is_fresh = need.isolate or work in self.fresh if fresh is None else fresh
+        is_fresh = need.isolate or work in self.fresh
         state.handed.append(work)
         state.warm = True
         state.last = None if need.isolate else need
         if not need.devices:
             return Run(state.slot.name, work, (), is_fresh)
-        if not state.todo and not need.isolate:
+        if not (state.todo or need.isolate or state.slot.gang):
             self._refill(state)
-        hint = self._hint(need, self._pick(state.todo, state.last, state))
-        more = hint is None and self._more_may_come(state, need)
-        return Run(state.slot.name, work, (state.slot.device,), is_fresh, need.isolate, hint, more)
+        line = self._fitting(state) if state.slot.gang else state.todo
+        hint = self._hint(need, self._pick(line, state.last, state))
+        more = hint is None and (self._wanted(need, line) if state.slot.gang else self._more_may_come(state, need))
+        return Run(state.slot.name, work, state.slot.devices, is_fresh, need.isolate, hint, more)
 
     def _refill(self, state: SlotState) -> bool:
         """Take the next unit of the pool, or one repeated work."""
@@ -436,7 +421,8 @@ class Scheduler(Situation):
     def _give_back(self, works: Sequence[int]) -> None:
         """To the front of the pool, module by module; repeated works to where repeated works wait."""
         self.cpu = [w for w in works if not self.works[w].devices] + self.cpu
-        works = [w for w in works if self.works[w].devices]
+        self.gangs = [w for w in works if self.works[w].devices > 1] + self.gangs
+        works = [w for w in works if self.works[w].devices == 1]
         self.again = [w for w in works if w in self.fresh] + self.again
         units = _by_module([self.works[w] for w in works if w not in self.fresh])
         self.pool = units + self.pool

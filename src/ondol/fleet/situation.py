@@ -19,22 +19,6 @@ def most_together(devices: Iterable[Device]) -> int:
 
 
 @dataclass
-class Gang:
-    """Several devices for works that need them at once, from reservation to release; one work at a time."""
-
-    work: int
-    devices: tuple[str, ...]
-    running: bool = False
-    #: Its worker was asked to leave.
-    leaving: bool = False
-    last: Work | None = None
-
-    @property
-    def slot(self) -> str:
-        return "gang:" + "+".join(self.devices)
-
-
-@dataclass
 class Situation:
     """All of it."""
 
@@ -56,8 +40,9 @@ class Situation:
     away: set[str] = field(default_factory=set)
     #: More devices may come, so nothing is impossible yet.
     expecting: bool = False
-    reserved: Gang | None = None
-    running: dict[str, Gang] = field(default_factory=dict)
+    #: The next slot of several devices, while these drain; and those that have theirs. One work at a time.
+    reserved: SlotState | None = None
+    running: dict[str, SlotState] = field(default_factory=dict)
     #: Device → the slot that waits for its memory; nobody on that device overtakes it.
     memory_queue: dict[str, str] = field(default_factory=dict)
     stopping: bool = False
@@ -67,28 +52,26 @@ class Situation:
     def waiting_works(self) -> list[int]:
         """Everything that was never handed out."""
         lists = [*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu]
-        found = [w for line in lists for w in line]
-        if self.reserved:
-            found.append(self.reserved.work)
-        return sorted(found)
+        lists += [self.reserved.todo] if self.reserved else []
+        return sorted(w for line in lists for w in line)
+
+    def everywhere(self) -> dict[str, SlotState]:
+        return {**self.slots, **self.running}
 
     def slots_on(self, device: str) -> list[str]:
         """Where workers may be that hold it."""
-        own = [state.slot.name for state in self._of_device(device)]
-        return own + [slot for slot, gang in self.running.items() if device in gang.devices]
+        return [name for name, state in self.everywhere().items() if device in state.slot.devices]
 
     def devices_of(self, slot: str) -> tuple[str, ...]:
-        if slot in self.running:
-            return self.running[slot].devices
-        state = self.slots.get(slot)
-        return (state.slot.device,) if state and state.slot.device else ()
+        state = self.running.get(slot) or self.slots.get(slot)
+        return state.slot.devices if state else ()
 
     def devices_in(self, node: str) -> list[str]:
         return [name for name, device in self.devices.items() if device.node == node]
 
     @property
     def busy(self) -> bool:
-        return any(g.running for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values())
+        return any(g.handed for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values())
 
     @property
     def finished(self) -> bool:
@@ -163,16 +146,13 @@ class Situation:
         group = self.works[work].group
         if not group:
             return False
-        handed = [w for s in self.slots.values() if s is not state for w in s.handed]
-        handed += [gang.work for gang in self.running.values() if gang.running]
-        if self.reserved and self.reserved.work != work:
-            handed.append(self.reserved.work)
-        return any(self.works[w].group == group for w in handed if w != work)
+        others = [w for s in self.everywhere().values() if s is not state for w in s.handed]
+        others += self.reserved.todo if self.reserved else []
+        return any(self.works[w].group == group for w in others if w != work)
 
     def _held_by_gang(self, device: str) -> bool:
-        if self.reserved and device in self.reserved.devices:
-            return True
-        return any(device in gang.devices for gang in self.running.values())
+        gangs = [*self.running.values(), *([self.reserved] if self.reserved else [])]
+        return any(device in state.slot.gang for state in gangs)
 
     def _suits(self, work: int, device: str) -> bool:
         capacity = self.devices[device].memory

@@ -10,8 +10,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from ondol.fleet.options import FRONT_ENV, WORKER_ENV
-
+#: How a pytest that we start is told what it is for: by `ondol test`, and by an agent that cannot fork its workers.
+FRONT_ENV, WORKER_ENV = "ONDOL_FRONT", "ONDOL_WORKER_START"
 #: What the controller writes first to a node program, as a plain line; a node program understands this number only.
 FORMAT = 1
 
@@ -25,7 +25,6 @@ class Place:
 
     name: str
     slot: str
-    generation: int
     env: dict[str, str]
     tmpdir: str
     devices: list[dict[str, Any]] = field(default_factory=list)
@@ -37,7 +36,6 @@ class Limits:
     """Of the agent's clock, in seconds. 0 = no limit."""
 
     startup: float = 120.0
-    timeout: float = 1800.0
     teardown: float = 300.0
     silence: float = 0.0
     grace: float = 3.0

@@ -42,6 +42,7 @@ class Mapping(NamedTuple):
     end: int
     runs: bool
     path: str
+    inode: int
 
 
 def culprit(stack: Sequence[traceback.FrameSummary], root: str, library: Iterable[str]) -> str:
@@ -76,7 +77,7 @@ def end_pools() -> None:
 
 def libraries(*names: str) -> list[str]:
     """The loaded libraries of these names."""
-    found = {one.path for one in _mappings() if one.runs and os.path.basename(one.path).startswith(names)}
+    found = {one.path for one in mappings() if one.runs and os.path.basename(one.path).startswith(names)}
     return sorted(found)
 
 
@@ -103,13 +104,13 @@ def lost() -> list[Native]:
 
 def _left() -> list[Native]:
     python = {thread.native_id for thread in threading.enumerate()}
-    mappings = _mappings()
+    mapped = mappings()
     own = _name(os.getpid())
     found = []
     for tid in map(int, os.listdir("/proc/self/task")):
         name = "" if tid in python else _name(tid)
         if name and name not in _MADE_AGAIN:
-            one = Native(tid, name, _library(tid, mappings))
+            one = Native(tid, name, _library(tid, mapped))
             if not _survives(one, own):
                 found.append(one)
     return found
@@ -119,7 +120,7 @@ def _survives(thread: Native, own: str) -> bool:
     """torch's pool for quantised kernels, which has no name of its own, and OpenMP of LLVM and Intel.
 
     A driver that is loaded and has no device open may keep a thread; whether torch can use a device in a fork all the
-    same is tried out (`trial`).
+    same is tried out (`fork_check`).
     """
     library = os.path.basename(thread.library)
     if library.startswith(_DRIVERS):
@@ -151,14 +152,14 @@ def _library(tid: int, mappings: list[Mapping]) -> str:
     return ""
 
 
-def _mappings() -> list[Mapping]:
+def mappings() -> list[Mapping]:
     found = []
     with open("/proc/self/maps") as file:
         for line in file:
             fields = line.split(maxsplit=5)
             start, end = (int(number, 16) for number in fields[0].split("-"))
             path = fields[5].rstrip("\n") if len(fields) > 5 else ""
-            found.append(Mapping(start, end, "x" in fields[1], path if path.startswith("/") else ""))
+            found.append(Mapping(start, end, "x" in fields[1], path if path.startswith("/") else "", int(fields[4])))
     return found
 
 

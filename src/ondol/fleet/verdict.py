@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ondol.errors import UsageError
 
 
 class Verdict(str, enum.Enum):
@@ -48,6 +50,15 @@ class Cause(str, enum.Enum):
     DEVICE = "device"
     CACHE = "cache"
     INTERRUPTED = "interrupted"
+
+
+def parse_causes(text: str) -> frozenset[Cause]:
+    known = {c.value: c for c in Cause if c not in {Cause.NONE, Cause.INTERRUPTED}}
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(f"--retry-on: there is no cause {unknown[0]!r}", hint=", ".join(known))
+    return frozenset(known[name] for name in names)
 
 
 RETRIED_BY_DEFAULT = frozenset({Cause.CRASHED, Cause.DEVICE, Cause.CACHE})
@@ -98,7 +109,6 @@ class Again:
     """Try once more, in a fresh process, away from `avoid` where that is possible."""
 
     avoid: frozenset[str]
-    why: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,6 @@ class Final:
     verdict: Verdict
     flaky: bool = False
     why: str = ""
-    notes: tuple[str, ...] = field(default=())
 
 
 def judge(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> Again | Final:
@@ -122,7 +131,7 @@ def judge(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> A
     lost = sum(a.outcome is Verdict.DEVICE_LOST for a in attempts)
     if last.outcome is Verdict.DEVICE_LOST and last.cause is Cause.DEVICE and lost < 2:
         # Its device was taken from it. Once: an item that costs two devices is more likely the culprit than they.
-        return Again(frozenset(a.device for a in attempts if a.device), "its device was lost: moved elsewhere")
+        return Again(frozenset(a.device for a in attempts if a.device))
     if last.cause is Cause.INTERRUPTED or last.outcome.incomplete:
         return Final(last.outcome, why=last.reason)
     again = _again(attempts, policy, record)
@@ -147,10 +156,10 @@ def _again(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> 
     last = attempts[-1]
     spent = len(attempts) - 1
     if last.cause in policy.retry_on and spent < policy.retries:
-        return Again(frozenset(a.device for a in attempts if a.device), f"{last.outcome.value}: tried again elsewhere")
+        return Again(frozenset(a.device for a in attempts if a.device))
     first_failure = last.cause is Cause.FAILED and spent == 0
     if first_failure and last.warm and policy.judge and not record.spent(policy):
-        return Again(frozenset(), "failed in a warm worker: judged again in a fresh one")
+        return Again(frozenset())
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import pytest_inside, worker_names
+from ondol.fleet import pytest_inside, xdist
 from ondol.fleet.outcome import of_reports
 from ondol.fleet.record import STREAMS, AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import Final, Verdict
@@ -75,7 +75,7 @@ class PytestShow:
 
     def given(self, env: dict[str, str]) -> dict[str, str]:
         """Variables with what conftests and plugins that know xdist have for the worker with these."""
-        worker = env[worker_names.WORKER]
+        worker = env[xdist.WORKER]
         if worker not in self._given:
             self._given[worker] = env, pytest_inside.configure_node(self.config, self._node(worker), env)
         return self._given[worker][1]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import clean, messages, pytest_inside
+from ondol.fleet import fork_check, messages, pytest_inside
 from ondol.fleet.controller import history, link
 from ondol.fleet.controller.controller import Link
 from ondol.fleet.devices import Fleet
@@ -31,7 +31,7 @@ REMEMBERED = 200
 
 
 def limits_of(options: Any) -> Limits:
-    names = ("startup_timeout", "timeout", "teardown_timeout", "silence", "grace", "reap_timeout", "native_stacks")
+    names = ("startup_timeout", "teardown_timeout", "silence", "grace", "reap_timeout", "native_stacks")
     return Limits(*(float(getattr(options, "ondol_" + name)) for name in names))
 
 
@@ -106,7 +106,7 @@ class LocalAgent:
         self._rules = rules_of(config.option, tmpdir)
         self._base = pytest_inside.base_temp(config)
         self._early: Early | None = config.pluginmanager.get_plugin("ondol-early")
-        self.why_not = clean.why_not_fork(config, fleet.environment(fleet.devices[:1]))
+        self.why_not = fork_check.why_not_fork(config, fleet.environment(fleet.devices[:1]))
         _remember(config, self.why_not is not None)
 
     @property

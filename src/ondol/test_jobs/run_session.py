@@ -18,7 +18,7 @@ import pytest
 from ondol.engines.api import Engine
 from ondol.engines.choose import Wish
 from ondol.engines.links import Links, Terms
-from ondol.fleet import journal, journals, pytest_inside, schedule, worker_names
+from ondol.fleet import journal, journals, pytest_inside, schedule, xdist
 from ondol.fleet.controller import history
 from ondol.fleet.controller.controller import Controller, Link, Settings
 from ondol.fleet.controller.plan import Plan, make_plan
@@ -26,9 +26,8 @@ from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.messages import Go
 from ondol.fleet.model import Slot
-from ondol.fleet.options import parse_causes
 from ondol.fleet.record import Book
-from ondol.fleet.verdict import Final, Policy, Verdict
+from ondol.fleet.verdict import Final, Policy, Verdict, parse_causes
 from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
 from ondol.test_jobs import worker_tmp
@@ -137,7 +136,7 @@ def _terms(config: pytest.Config, far: Far, plan: Plan) -> Terms:
             "settings": far.settings,
         },
         go=Go(
-            [item.nodeid for item in plan.items],
+            plan.ids,
             asdict(limits),
             {name.replace("-", "_"): option(config, name) for name in rules},
             chosen=bool(option(config, "rerun") or option(config, "shard")),
@@ -191,14 +190,12 @@ def run_session(
             live = _live_view(config, known)
             show = PytestShow(session, live, {int(item): why for item, why in muted.muted.items()})
             if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
-                show.name_workers(lambda slot: worker_names.name(slot, scheduler.slots), settings.uid)
+                show.name_workers(lambda slot: xdist.name(slot, scheduler.slots), settings.uid)
             for state in scheduler.slots.values():
                 if state.slot.device:  # refused before anything runs
-                    show.given(worker_names.environment(state.slot.name, scheduler.slots, settings.uid))
+                    show.given(xdist.environment(state.slot.name, scheduler.slots, settings.uid))
             try:
-                controller = Controller(
-                    plan.items, fleet, scheduler, links.start, book, show, settings, interrupts, plan.prepares
-                )
+                controller = Controller(fleet, scheduler, links.start, book, show, settings, interrupts, plan.prepares)
                 for one in impossible:
                     controller.settle(one.work, Final(Verdict.ERROR, why=one.why))
                 controller.run()
@@ -227,8 +224,8 @@ def _settle_garbage() -> None:
 def _scheduler(
     config: pytest.Config, plan: Plan, fleet: Fleet, settings: Settings, refused: set[int]
 ) -> schedule.Scheduler:
-    prepares = [w for w in plan.prepares if plan.prepares[w] not in refused]
-    works = [w for w in plan.works if w.index not in refused and (w.index < len(plan.items) or w.index in prepares)]
+    works = [w for w in plan.works if plan.prepares.get(w.index, w.index) not in refused]
+    prepares = [w for w in works if w.index in plan.prepares]
     order = (("failedfirst", False), ("newfirst", False), ("loadscopereorder", True))
     slots = make_slots(fleet, option(config, "workers-per-device"), len(prepares))
     if config.getoption("stepwise", False):
@@ -258,7 +255,7 @@ def _record_plan(
             python=sys.version.split()[0],
             pytest=pytest.__version__,
         ),
-        journal.Planned([item.nodeid for item in plan.items]),
+        journal.Planned(plan.ids),
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ondol.errors import OndolError
-from ondol.fleet import clean, messages, pytest_inside, wire
+from ondol.fleet import fork_check, messages, pytest_inside, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
@@ -146,7 +146,7 @@ class NodePlugin:
     @cached_property
     def _why_not_fork(self) -> str | None:
         env = self._fleet.environment(self._fleet.devices[:1])
-        return clean.why_not_fork(self._config, env)
+        return fork_check.why_not_fork(self._config, env)
 
     # ------------------------------------------------------------------ becoming the agent
 

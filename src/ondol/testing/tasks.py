@@ -66,10 +66,6 @@ class Task:
         return self.parameters[key]
 
 
-def collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    return TaskFile.from_parent(parent, path=file_path) if file_path.name.endswith(TASK_SUFFIX) else None
-
-
 class TaskFile(pytest.File):
     """One file of tasks."""
 
@@ -248,7 +244,7 @@ class TaskPlugin:
 
     @pytest.hookimpl
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        return collect_file(file_path, parent)
+        return TaskFile.from_parent(parent, path=file_path) if file_path.name.endswith(TASK_SUFFIX) else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_ondol_device_fault(self, item: pytest.Item) -> Generator[None, str | None, str | None]:

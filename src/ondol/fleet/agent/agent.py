@@ -16,11 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any
 
 from ondol.fleet import messages, wire
-from ondol.fleet.agent.berth import Berth
-from ondol.fleet.agent.keeper import Keeper
+from ondol.fleet.agent.keeper import HostSlot, Keeper
 from ondol.fleet.agent.launch import Launcher, SpawnLauncher
 from ondol.fleet.agent.probe import Probe
 from ondol.fleet.agent.spares import Spares
@@ -45,7 +43,7 @@ class Agent:
         self.limits = limits
         self.rules = rules
         self.clock = clock
-        self.berths: dict[str, Berth] = {}
+        self.slots: dict[str, HostSlot] = {}
         self.probes: list[Probe] = []
         self.spares = Spares(self._start_spare if isinstance(launcher, SpawnLauncher) else None)
         self.leaving = False
@@ -54,7 +52,7 @@ class Agent:
         self._tmpdirs = count(1)
         self._outbox = bytearray()
         self._token = control._token
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         self._interest = selectors.EVENT_READ
         self._selector.register(control.fileno(), self._interest, self._on_control)
         control.sock.setblocking(False)
@@ -98,12 +96,12 @@ class Agent:
         self._flush()
 
     def _patience(self, now: float) -> float | None:
-        looks = [k.next_look(now) for k in self._keepers()] + [p.next_look() for p in self.probes]
+        looks = [k.next_look(now) for k in self._keepers()] + [p.next_look(now) for p in self.probes]
         times = [t for t in looks if t is not None and t != float("inf")]
         return max(0.0, min(times) - now) if times else None
 
     def _keepers(self) -> list[Keeper]:
-        of_slots = [k for b in self.berths.values() for k in (b.worker, b.standby) if k is not None]
+        of_slots = [k for b in self.slots.values() for k in (b.worker, b.standby) if k is not None]
         return of_slots + self.spares.all
 
     def _busy(self) -> bool:
@@ -148,11 +146,12 @@ class Agent:
             case RunItem():
                 self._run(command)
             case messages.Revoke():
-                self._revoke(self.berths[command.slot])
+                self._revoke(self.slots[command.slot])
             case messages.Retire():
                 self._retire(command.slot)
             case messages.Resume():
-                self._resume(self.berths[command.slot])
+                self.slots[command.slot].held = False
+                self._pump(self.slots[command.slot])
             case messages.Lose():
                 self._lose(command)
             case messages.Probe():
@@ -182,36 +181,36 @@ class Agent:
         os._exit(1)
 
     def _run(self, message: RunItem) -> None:
-        berth = self.berths.get(message.slot)
-        if berth is None:
-            berth = self.berths[message.slot] = Berth(message.slot, message.env, list(message.devices))
-        berth.queue.append(message)
-        self._pump(berth)
+        here = self.slots.get(message.slot)
+        if here is None:
+            here = self.slots[message.slot] = HostSlot(message.slot, message.env, list(message.devices))
+        here.queue.append(message)
+        self._pump(here)
 
-    def _take_back(self, berth: Berth, every: bool = False) -> None:
+    def _take_back(self, here: HostSlot, every: bool = False) -> None:
         """What its worker was handed ahead is first in line again."""
-        if berth.worker is not None:
-            berth.queue.extendleft(reversed(berth.worker.take_back(every)))
+        if here.worker is not None:
+            here.queue.extendleft(reversed(here.worker.take_back(every)))
 
     def _take_back_everywhere(self) -> None:
-        for berth in self.berths.values():
-            self._take_back(berth)
+        for here in self.slots.values():
+            self._take_back(here)
 
-    def _revoke(self, berth: Berth) -> None:
-        self._take_back(berth)
-        taken = [message.item for message in berth.queue]
-        berth.queue.clear()
-        self.tell(messages.Revoked(berth.name, taken))
+    def _revoke(self, here: HostSlot) -> None:
+        self._take_back(here)
+        taken = [message.item for message in here.queue]
+        here.queue.clear()
+        self.tell(messages.Revoked(here.name, taken))
 
     def _retire(self, slot: str) -> None:
-        berth = self.berths.get(slot)
-        if berth is None or (berth.worker is None and berth.standby is None):
+        here = self.slots.get(slot)
+        if here is None or (here.worker is None and here.standby is None):
             self.tell(messages.Retired(slot))
             return
-        berth.retiring = True
-        self._take_back(berth)
+        here.retiring = True
+        self._take_back(here)
         now = self.clock()
-        for keeper in (berth.worker, berth.standby):
+        for keeper in (here.worker, here.standby):
             if keeper is not None and keeper.state in {"idle", "starting"}:
                 keeper.end("retired", now)
 
@@ -241,46 +240,44 @@ class Agent:
 
     def _lose(self, message: messages.Lose) -> None:
         """The device is set aside: end what runs there; what was only handed over goes back."""
-        berth = self.berths.get(message.slot)
-        if berth is None:
+        here = self.slots.get(message.slot)
+        if here is None:
             return
-        berth.lost = True
-        self._take_back(berth)
-        self._pump(berth)
-        for keeper in (berth.worker, berth.standby):
+        here.lost = True
+        self._take_back(here)
+        self._pump(here)
+        for keeper in (here.worker, here.standby):
             if keeper is not None and keeper.ladder is None:
                 keeper.start_ladder("device-lost", message.why, self.clock(), dump=False)
 
-    def _resume(self, berth: Berth) -> None:
-        berth.held = False
-        self._pump(berth)
-
     # ------------------------------------------------------------------ workers
 
-    def _launch(self, berth: Berth) -> Keeper:
-        berth.generation += 1
-        name = f"{berth.name.replace(':', '-').replace('/', '-')}-{berth.generation}"
+    def _launch(self, here: HostSlot) -> Keeper:
+        here.generation += 1
+        name = f"{here.name.replace(':', '-').replace('/', '-')}-{here.generation}"
         spare = self.spares.take()
         tmpdir = spare.place.tmpdir if spare else self._new_tmpdir()
-        place = Place(name, berth.name, berth.generation, berth.env, tmpdir, berth.devices, self.rules.hygiene)
+        place = Place(name, here.name, here.env, tmpdir, here.devices, self.rules.hygiene)
         if spare is None or not isinstance(self.launcher, SpawnLauncher):
-            return self._start(berth, place)
+            return self._start(here, place)
+        spare.here = here
         spare.move_in(place, self.launcher.session.base, self.clock())
         self.spares.stand_by([*self._keepers(), spare])
         return spare
 
     def _start_spare(self) -> Keeper:
         """At no place: nobody waits for it, and nobody is told of it."""
-        place = Place("spare", "", 0, {}, self._new_tmpdir(), [], self.rules.hygiene)
-        berth = Berth("", {}, [])
-        berth.worker = self._start(berth, place)
-        return berth.worker
+        place = Place("spare", "", {}, self._new_tmpdir(), [], self.rules.hygiene)
+        here = HostSlot("", {}, [])
+        here.worker = self._start(here, place)
+        return here.worker
 
-    def _start(self, berth: Berth, place: Place) -> Keeper:
+    def _start(self, here: HostSlot, place: Place) -> Keeper:
         started = self.launcher.start(place, self._own_fds())
         keeper = Keeper(started, place, self.limits, self.clock())
-        self._selector.register(keeper.channel.fileno(), selectors.EVENT_READ, lambda _: self._on_worker(berth, keeper))
-        self._selector.register(keeper.pidfd, selectors.EVENT_READ, lambda _: self._on_death(berth, keeper))
+        keeper.here = here
+        self._selector.register(keeper.channel.fileno(), selectors.EVENT_READ, lambda _: self._on_worker(keeper))
+        self._selector.register(keeper.pidfd, selectors.EVENT_READ, lambda _: self._on_death(keeper))
         return keeper
 
     def _new_tmpdir(self) -> str:
@@ -292,28 +289,24 @@ class Agent:
         return tmpdir
 
     def _own_fds(self) -> list[int]:
-        fds = [self.control.fileno()]
         # The selector's own descriptor would keep the others' sockets alive in the child.
-        if hasattr(self._selector, "fileno"):
-            fds.append(self._selector.fileno())
-        for keeper in self._keepers():
-            fds += keeper.descriptors()
-        return fds
+        own = [self.control.fileno(), self._selector.fileno()]
+        return own + [fd for keeper in self._keepers() for fd in keeper.descriptors()]
 
-    def _pump(self, berth: Berth) -> None:
-        """Give the berth's worker its next item, or make a worker first."""
-        if berth.queue and (berth.lost or self.interrupting):
+    def _pump(self, here: HostSlot) -> None:
+        """Give the slot's worker its next item, or make a worker first."""
+        if here.queue and (here.lost or self.interrupting):
             # Also what its worker had taken up when it was asked for, and took to its grave before it began.
-            self._revoke(berth)
-        if not berth.queue or berth.retiring or berth.held or self.noticed:
+            self._revoke(here)
+        if not here.queue or here.retiring or here.held or self.noticed:
             return
-        if berth.worker is None:
-            berth.worker, berth.standby = berth.standby, None
-        if berth.worker is None:
-            berth.worker = self._launch(berth)
-        keeper, message = berth.worker, berth.queue[0]
+        if here.worker is None:
+            here.worker, here.standby = here.standby, None
+        if here.worker is None:
+            here.worker = self._launch(here)
+        keeper, message = here.worker, here.queue[0]
         if keeper.state == "running":
-            self._hand_ahead(berth, keeper)
+            self._hand_ahead(keeper)
         if keeper.state != "idle":
             return
         now = self.clock()
@@ -324,19 +317,20 @@ class Agent:
         if keeper.ran and not message.prepare and message.item != keeper.expects:
             keeper.clear_for(message, now)
             return
-        berth.queue.popleft()
-        self._tell_started(berth, keeper, message)
+        here.queue.popleft()
+        self._tell_started(keeper, message)
         # Before it begins: an item that kills us at once would otherwise have run without anybody knowing.
         self._flush()
         keeper.run(message, now)
-        self._hand_ahead(berth, keeper)
-        if message.last and berth.queue and berth.standby is None:
-            berth.standby = self._launch(berth)
+        self._hand_ahead(keeper)
+        if message.last and here.queue and here.standby is None:
+            here.standby = self._launch(here)
 
-    def _hand_ahead(self, berth: Berth, keeper: Keeper) -> None:
+    def _hand_ahead(self, keeper: Keeper) -> None:
         """So that it never waits for us between two items; what it has not begun we can still take back."""
-        while berth.queue and self._follows(keeper, berth.queue[0]) and keeper.put_ahead(berth.queue[0]):
-            berth.queue.popleft()
+        queue = keeper.here.queue
+        while queue and self._follows(keeper, queue[0]) and keeper.put_ahead(queue[0]):
+            queue.popleft()
 
     def _follows(self, keeper: Keeper, message: RunItem) -> bool:
         """The worker can go from what it runs to this one by itself."""
@@ -349,26 +343,24 @@ class Agent:
         busy = keeper.ladder is None and not self.leaving and not self.interrupting
         return busy and not message.fresh and message.runtime == before.runtime
 
-    def _on_worker(self, berth: Berth, keeper: Keeper) -> None:
-        berth = self.berths.get(keeper.place.slot, berth)  # a spare may have moved
-        if keeper not in (berth.worker, berth.standby):
+    def _on_worker(self, keeper: Keeper) -> None:
+        if keeper not in (keeper.here.worker, keeper.here.standby):
             return  # its death was seen in the same turn, and all that it had said was heard then
-        open_ = self._listen(berth, keeper)
-        if not open_:
+        if not self._listen(keeper):
             self._selector.unregister(keeper.channel.fileno())
             if proctree.alive(keeper.pid) and keeper.state != "ending" and keeper.ladder is None:
                 keeper.went_deaf(self.clock())
 
-    def _listen(self, berth: Berth, keeper: Keeper) -> bool:
+    def _listen(self, keeper: Keeper) -> bool:
         """What it has said; whether its end is still open. A deadline that has passed comes before all of it."""
         found, open_ = keeper.read()
         keeper.look_at_the_clock(self.clock())
-        keeper.heard(self.clock())
+        keeper.heard = self.clock()
         for message in found:
-            self._from_worker(berth, keeper, message)
+            self._from_worker(keeper, message)
         return open_
 
-    def _from_worker(self, berth: Berth, keeper: Keeper, message: Message) -> None:
+    def _from_worker(self, keeper: Keeper, message: Message) -> None:
         if not isinstance(message, FromWorker):
             keeper.channel.decoder.garbage += 1  # a test got hold of our channel
             return
@@ -382,30 +374,31 @@ class Agent:
             case messages.Spare():
                 self.spares.collected(keeper)
             case messages.Hello() | messages.Cleared():
-                self._hello(berth, keeper, message, now)
+                self._hello(keeper, message, now)
             case messages.Reports() | messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
                 self.tell(message)
             case messages.Left():
                 keeper.left = True
             case Done():
-                self._done(berth, keeper, message, now)
+                self._done(keeper, message, now)
             case _:
                 never(message)
 
-    def _hello(self, berth: Berth, keeper: Keeper, message: messages.Hello | messages.Cleared, now: float) -> None:
+    def _hello(self, keeper: Keeper, message: messages.Hello | messages.Cleared, now: float) -> None:
+        here = keeper.here
         if keeper.state in {"starting", "clearing"}:
             keeper.state = "idle"
             keeper.deadline = None
         keeper.left_as_a_spare = False
         if isinstance(message, messages.Hello):
             took = round(now - keeper.since, 4)
-            self.tell(messages.WorkerUp(berth.name, keeper.place.name, keeper.pid, took))
-        if self.leaving or self.interrupting or berth.retiring:
+            self.tell(messages.WorkerUp(here.name, keeper.place.name, keeper.pid, took))
+        if self.leaving or self.interrupting or here.retiring:
             keeper.end("the run is over", now)
-        self._pump(berth)
+        self._pump(here)
 
-    def _done(self, berth: Berth, keeper: Keeper, done: Done, now: float) -> None:
-        current = keeper.current
+    def _done(self, keeper: Keeper, done: Done, now: float) -> None:
+        here, current = keeper.here, keeper.current
         if current is None or (current.item, current.attempt) != (done.item, done.attempt):
             return  # a test wrote it, or a fork of the worker
         if not keeper.was_handed(done.begins):
@@ -415,42 +408,41 @@ class Agent:
         keeper.last_item = None if current.prepare else current.item
         warm, keeper.ran = keeper.ran > 0, done.ran
         garbage, keeper.channel.decoder.garbage = keeper.channel.decoder.garbage, 0
-        ended = Ended(
-            berth.name, keeper.place.name, *done[:2], how="done", warm=warm, garbage=garbage, **_result_of(done)
-        )
+        told = {name: value for name, value in done._asdict().items() if name in Ended._fields}
+        ended = Ended(here.name, keeper.place.name, how="done", warm=warm, garbage=garbage, **told)
         if self.interrupting and done.escaped == "KeyboardInterrupt":
             ended = ended._replace(how="interrupted", escaped="")
         self.tell(ended)
-        if berth.queue or keeper.ahead:
+        if here.queue or keeper.ahead:
             self.spares.trim()
             self.spares.stand_by(self._keepers())
         if done.begins is not None:
-            berth.queue.extendleft(reversed(keeper.passed_over(done.begins)))
+            here.queue.extendleft(reversed(keeper.passed_over(done.begins)))
             message = keeper.ahead.popleft()
-            self._tell_started(berth, keeper, message)
+            self._tell_started(keeper, message)
             keeper.begins(message, now)
             if self.interrupting:
                 self._interrupt_item(keeper)  # the first signal may have been for the item before
-            self._pump(berth)
+            self._pump(here)
             return
-        self._take_back(berth, every=True)
+        self._take_back(here, every=True)
         keeper.state = "idle"
         keeper.deadline = None
         why = self._why_recycle(keeper, done, current)
         if why:
             keeper.end(why, now)
         else:
-            self._pump(berth)
+            self._pump(here)
 
     def _hear_it_or_end_it(self, keeper: Keeper) -> None:
         """It waits for us and we for it: what it said is still to be read, or was written into, or not believed."""
         before = keeper.standing
-        self._listen(self.berths[keeper.place.slot], keeper)
+        self._listen(keeper)
         if keeper.standing == before:
             keeper.start_ladder("crashed", "its worker waits for work and never said how it ended", self.clock())
 
-    def _tell_started(self, berth: Berth, keeper: Keeper, message: RunItem) -> None:
-        self.tell(messages.Started(berth.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))
+    def _tell_started(self, keeper: Keeper, message: RunItem) -> None:
+        self.tell(messages.Started(keeper.here.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))
 
     def _why_recycle(self, keeper: Keeper, done: Done, current: RunItem) -> str:
         if current.last:
@@ -461,58 +453,58 @@ class Agent:
             return f"dirt: {done.dirt[0][0]}"
         if self.rules.recycle_after and keeper.ran >= self.rules.recycle_after:
             return f"ran {keeper.ran} items"
-        berth = self.berths[keeper.place.slot]
-        if self.leaving or self.interrupting or berth.retiring:
+        if self.leaving or self.interrupting or keeper.here.retiring:
             return "the run is over"
         return ""
 
     # ------------------------------------------------------------------ deaths
 
-    def _on_death(self, berth: Berth, keeper: Keeper) -> None:
-        berth = self.berths.get(keeper.place.slot, berth)
-        self._listen(berth, keeper)
+    def _on_death(self, keeper: Keeper) -> None:
+        here = keeper.here
+        self._listen(keeper)
         try:
             _, status, usage = os.wait4(keeper.pid, 0)
         except ChildProcessError:
             return
-        self._forget(berth, keeper)
+        self._forget(keeper)
         self._end_orphans()
         if not self.spares.gone(keeper):
-            self._explain_death(berth, keeper, status, usage.ru_maxrss)
+            self._explain_death(keeper, status, usage.ru_maxrss)
         keeper.close()
-        if berth.retiring and berth.worker is None and berth.standby is None:
-            berth.retiring = False
-            self.tell(messages.Retired(berth.name))
-        self._pump(berth)
+        if here.retiring and here.worker is None and here.standby is None:
+            here.retiring = False
+            self.tell(messages.Retired(here.name))
+        self._pump(here)
 
-    def _forget(self, berth: Berth, keeper: Keeper) -> None:
+    def _forget(self, keeper: Keeper) -> None:
+        here = keeper.here
         for fd in (keeper.channel.fileno(), keeper.pidfd):
             try:
                 self._selector.unregister(fd)
             except KeyError:
                 pass  # its channel was closed before
-        if berth.worker is keeper:
-            self._take_back(berth, every=True)
-            berth.worker = None
-        if berth.standby is keeper:
-            berth.standby = None
+        if here.worker is keeper:
+            self._take_back(here, every=True)
+            here.worker = None
+        if here.standby is keeper:
+            here.standby = None
 
-    def _explain_death(self, berth: Berth, keeper: Keeper, status: int, maxrss: int) -> None:
-        ladder, place = keeper.ladder, (berth.name, keeper.place.name)
+    def _explain_death(self, keeper: Keeper, status: int, maxrss: int) -> None:
+        here, ladder, place = keeper.here, keeper.ladder, (keeper.here.name, keeper.place.name)
         how = ladder.reason if ladder else killing.say_status(status, maxrss)
         why, blamed = keeper.why_ending or how, None
         late: Late = ""
         abnormal = keeper.state != "ending" or status != 0 or ladder is not None
         if untouched := keeper.never_took_up():
             # It died of what the item before left behind.
-            self.tell(messages.Revoked(berth.name, [untouched.item]))
+            self.tell(messages.Revoked(here.name, [untouched.item]))
             keeper.current = None
         if keeper.current is not None:
-            self._cut_off(berth, keeper, self._kind_of_death(keeper, status), how)
+            self._cut_off(keeper, self._kind_of_death(keeper, status), how)
         elif keeper.left_as_a_spare and status == 0:
             return  # it has opened a device while it collected: one that was started for this slot may do so
-        elif keeper.state == "starting" and not berth.lost:
-            berth.held = True
+        elif keeper.state == "starting" and not here.lost:
+            here.held = True
             self.tell(messages.StartFailed(*place, f"{how} {keeper.dumped()[:2000]}".strip()))
         elif ladder is not None and ladder.kind == "device-lost":
             # It waited for work when its device was set aside, and was ended for that: its last item keeps its verdict.
@@ -531,14 +523,14 @@ class Agent:
         # A node that is taken away sends SIGTERM to all: then it died of the notice, not of itself.
         return "device-lost" if self.noticed and status == signal.SIGTERM else "crashed"
 
-    def _cut_off(self, berth: Berth, keeper: Keeper, how: messages.How, reason: str) -> None:
+    def _cut_off(self, keeper: Keeper, how: messages.How, reason: str) -> None:
         """The attempt did not end by itself."""
         current = keeper.current
         assert current is not None
         keeper.current = None
-        place = (berth.name, keeper.place.name, current.item, current.attempt)
+        place = (keeper.here.name, keeper.place.name, current.item, current.attempt)
         block = keeper.ladder.block if keeper.ladder else keeper.board.block
-        seen = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.died_in(), "block": block}
+        seen = {"output": keeper.printed(), "dump": keeper.dumped(), "phase": keeper.board.phase, "block": block}
         self.tell(Ended(*place, how, reason, keeper.ran > 0, **seen))  # type: ignore[arg-type]
 
     def _end_orphans(self) -> None:
@@ -552,16 +544,16 @@ class Agent:
 
     def _unreapable(self, keeper: Keeper, what: str) -> None:
         """SIGKILL did not end it: it hangs in the kernel. Nothing may wait for it any longer."""
-        berth = self.berths.get(keeper.place.slot)
-        if berth is None or self.spares.gone(keeper):
-            self._forget(Berth("", {}, []), keeper)
+        here = keeper.here
+        if self.spares.gone(keeper):
+            self._forget(keeper)
             return
-        berth.lost = bool(berth.devices)  # where there is none, nothing is held
+        here.lost = bool(here.devices)  # where there is none, nothing is held
         if keeper.current is not None:
-            self._cut_off(berth, keeper, "device-lost", f"not ended by SIGKILL: {what}")
-        self._forget(berth, keeper)
-        self.tell(messages.Unreapable(berth.name, what))
-        self._pump(berth)
+            self._cut_off(keeper, "device-lost", f"not ended by SIGKILL: {what}")
+        self._forget(keeper)
+        self.tell(messages.Unreapable(here.name, what))
+        self._pump(here)
 
     def _end_everything(self) -> None:
         """Now. Used when nobody is left to report to, and when the user insists."""
@@ -573,12 +565,6 @@ class Agent:
             killing.kill_all(below, own)
             for pid in proctree.children(own):
                 _reap(pid)
-
-
-def _result_of(done: Done) -> dict[str, Any]:
-    """What the worker said, as far as it is passed on as it is."""
-    names = ("dirt", "poison", "exit", "escaped", "prepared", "fault", "block")
-    return {name: getattr(done, name) for name in names}
 
 
 def _reap(pid: int) -> None:

@@ -14,6 +14,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ondol.fleet import stacks
 from ondol.fleet.agent.launch import Started
@@ -51,6 +52,9 @@ class Ladder:
 class Keeper:
     """The agent's side of one worker."""
 
+    #: The slot that it works for; a spare has one of its own until it moves.
+    here: HostSlot
+
     def __init__(self, started: Started, place: Place, limits: Limits, now: float) -> None:
         self.pid = started.pid
         self.channel = started.channel
@@ -84,7 +88,8 @@ class Keeper:
         self.ladder: Ladder | None = None
         self._got_files = False
         self._dump_seen = 0
-        self._heard = self._began = now
+        #: When it last gave a sign of life; when its item began.
+        self.heard = self._began = now
         self._output_size = 0
 
     # ------------------------------------------------------------------ talking
@@ -164,13 +169,9 @@ class Keeper:
         self.expects = message.hint
         self.state = "running"
         self.phase = "call"
-        self._heard = self._began = now
-        self._dump_seen = self._dump_size()
+        self.heard = self._began = now
+        self._dump_seen = _size(self.dump)
         self.deadline = now + message.timeout if message.timeout else None
-
-    def wait(self) -> None:
-        """It has collected, and belongs to no slot yet."""
-        self.state, self.deadline = "waiting", None
 
     def move_in(self, place: Place, base: str, now: float) -> None:
         self.place, self.state, self.since = place, "starting", now
@@ -206,9 +207,6 @@ class Keeper:
         self.phase = "deaf"
         self.deadline = now + DEAF_GRACE
 
-    def heard(self, now: float) -> None:
-        self._heard = now
-
     # ------------------------------------------------------------------ deadlines
 
     def look_at_the_clock(self, now: float) -> None:
@@ -225,7 +223,7 @@ class Keeper:
         if self.deadline is not None and now >= self.deadline:
             return {
                 "start": f"did not start within {self.limits.startup:g} s",
-                "call": f"took longer than {self._item_limit():g} s",
+                "call": f"took longer than {self.current.timeout if self.current else 0.0:g} s",
                 "interrupted": "did not end when it was interrupted",
                 "teardown": f"its teardown took longer than {self.limits.teardown:g} s",
                 "deaf": "closed the worker's event channel and lived on",
@@ -235,17 +233,14 @@ class Keeper:
             return f"neither output nor progress for {self.limits.silence:g} s"
         return None
 
-    def _item_limit(self) -> float:
-        return self.current.timeout if self.current else 0.0
-
     def _last_sign(self, now: float) -> float:
         """When it last began a phase or printed."""
-        self._heard = max(self._heard, self.board.since)
+        self.heard = max(self.heard, self.board.since)
         size = sum(_size(fd) for fd in self.capture)
         if size != self._output_size:
             self._output_size = size
-            self._heard = now
-        return self._heard
+            self.heard = now
+        return self.heard
 
     def next_look(self, now: float) -> float | None:
         """When something about it is due, even if nothing happens."""
@@ -294,7 +289,7 @@ class Keeper:
 
     def _climb_dump(self, ladder: Ladder, now: float) -> None:
         """One process at a time, until it has written and is quiet: together they would mix their lines."""
-        size = self._dump_size()
+        size = _size(self.dump)
         written_and_quiet = size > ladder.asked_size and size == ladder.quiet_size
         if ladder.asked_at == 0.0 or written_and_quiet or now - ladder.asked_at > DUMP_PATIENCE:
             if not ladder.dump_queue:
@@ -334,13 +329,6 @@ class Keeper:
 
     # ------------------------------------------------------------------ what it left
 
-    def died_in(self) -> str:
-        """The phase of its item when it died."""
-        return self.board.phase
-
-    def _dump_size(self) -> int:
-        return _size(self.dump)
-
     def dumped(self) -> str:
         """Stacks since the current item began."""
         return stacks.readable(_read(self.dump, self._dump_seen))
@@ -361,6 +349,23 @@ class Keeper:
         self.channel.close()
         self._lane.close()
         self.board.close()
+
+
+@dataclass
+class HostSlot:
+    """A slot on this host: at most one worker, perhaps a second one ready to take over, and what was handed to it."""
+
+    name: str
+    env: dict[str, str]
+    devices: list[dict[str, Any]]
+    worker: Keeper | None = None
+    standby: Keeper | None = None
+    queue: deque[RunItem] = field(default_factory=deque)
+    generation: int = 0
+    retiring: bool = False
+    lost: bool = False
+    #: A start failed here; the controller decides whether it is worth another one.
+    held: bool = False
 
 
 def _size(fd: int) -> int:

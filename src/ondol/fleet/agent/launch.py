@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from ondol.fleet import wire
-from ondol.fleet.board import SIZE, Board
+from ondol.fleet.board import SIZE, Board, Given
 from ondol.fleet.starts import AsWorker, Place, Session
 from ondol.host import own_python, proctree
 
@@ -44,10 +44,6 @@ def _dump_file() -> int:
     return fd
 
 
-#: Goes on as a worker: its channel, its lane, its place, its board, and the descriptor for stacks. Never returns.
-Become = Callable[[wire.Channel, wire.Lane, Place, Board, int], None]
-
-
 class Reborn(BaseException):
     """Raised in a forked worker through everything that the agent was about: how deep the stack is, tests can see."""
 
@@ -59,7 +55,8 @@ class Reborn(BaseException):
 class ForkLauncher:
     """Milliseconds: everything imported and collected is there already."""
 
-    def __init__(self, become_worker: Become) -> None:
+    def __init__(self, become_worker: Callable[[Given], None]) -> None:
+        """Who goes on as a worker never returns."""
         self._become_worker = become_worker
         self._collects_garbage = gc.isenabled()
 
@@ -80,7 +77,8 @@ class ForkLauncher:
             channel = wire.Channel(socket.socket(fileno=wire.move_up(theirs.detach())), token)
             if self._collects_garbage:
                 gc.enable()  # the agent does without
-            raise Reborn(partial(self._become_worker, channel, lane, place, board, wire.move_up(dump)))
+            given = Given(place, channel, lane, board, wire.move_up(dump))
+            raise Reborn(partial(self._become_worker, given))
         theirs.close()
         return Started(pid, wire.Channel(ours, token), dump, board, lane)
 

@@ -42,14 +42,9 @@ class Probe:
     def pid(self) -> int:
         return self.process.pid if self.process else 0
 
-    def next_look(self) -> float:
+    def next_look(self, now: float) -> float:
         # Its end wakes nobody, so look often; a probe is short and rare.
-        return 0.0 if self.process is None else min(self.deadline, self._soon())
-
-    def _soon(self) -> float:
-        import time
-
-        return time.monotonic() + 0.02
+        return 0.0 if self.process is None else min(self.deadline, now + 0.02)
 
     def over(self, now: float) -> bool:
         if self.process is None or self.process.poll() is not None:

@@ -58,7 +58,7 @@ class Spares:
     def collected(self, keeper: Keeper) -> None:
         """It stays while it fits, unless somebody waits for it already."""
         if keeper in self.waiting:
-            keeper.wait()
+            keeper.state, keeper.deadline = "waiting", None
             if not fits(proctree.resident(keeper.pid) // 2, proctree.free_memory()):
                 self.drop()
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ondol.fleet import journal, messages, worker_names
-from ondol.fleet.controller.actions import Action, NewAgent, Settle, Stop, Vacate
-from ondol.fleet.controller.losses import Losses
+from ondol.fleet import journal, messages, xdist
+from ondol.fleet.controller.losses import Action, Losses, NewAgent, Settle, Stop, Vacate
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
@@ -27,16 +26,6 @@ from ondol.fleet.verdict import Again, Cause, Final, JudgeRecord, Policy, Verdic
 
 #: After so many items with a mean below so many seconds, so many are handed out at a time.
 MANY, SHORT, DEEP = 10, 0.02, 32
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One item as the run's record names it."""
-
-    nodeid: str
-    timeout: float = 0.0
-    #: A worker never holds two of them: loaders and drivers cache per process.
-    runtime: str = ""
 
 
 class Link(Protocol):
@@ -92,7 +81,6 @@ class Controller:
 
     def __init__(
         self,
-        items: list[Planned],
         fleet: Fleet,
         scheduler: Scheduler,
         start_link: Callable[[], Link],
@@ -102,7 +90,6 @@ class Controller:
         interrupts: Interrupts,
         prepares: dict[int, int] | None = None,
     ) -> None:
-        self.items = items
         self.fleet = fleet
         self.scheduler = scheduler
         self.book = book
@@ -142,7 +129,8 @@ class Controller:
             if self.scheduler.finished:
                 break
             self._listen()
-            self._show_some()
+            if self._to_show:
+                self._show_one(self._to_show.popleft())
             self._check_limits()
             if self._interrupted_twice():
                 self.abandon()
@@ -179,13 +167,9 @@ class Controller:
         left = self._time_left()
         if left is not None and left <= 0 and not self.stop_reason:
             self.stop("session-timeout")
-            busy = [name for name, state in self.scheduler.slots.items() if state.handed]
-            for slot in (*busy, *self.scheduler.running):
-                self.link.send(messages.Lose(slot, "the run's deadline passed"))
-
-    def _show_some(self) -> None:
-        if self._to_show:
-            self._show_one(self._to_show.popleft())
+            for slot, state in self.scheduler.everywhere().items():
+                if state.handed:
+                    self.link.send(messages.Lose(slot, "the run's deadline passed"))
 
     def show_all(self) -> None:
         while self._to_show:
@@ -228,10 +212,10 @@ class Controller:
                         self.book.write(action)
 
     def _send_run(self, run: Run) -> None:
-        target = self.prepares.get(run.work, run.work)
+        works, target = self.scheduler.works, self.prepares.get(run.work, run.work)
         devices = [self.scheduler.devices[name] for name in run.devices]
         prepares = run.work in self.prepares
-        names = worker_names.environment(run.slot, self.scheduler.slots, self.settings.uid)
+        names = xdist.environment(run.slot, self.scheduler.slots, self.settings.uid)
         given = {} if prepares else self.show.given(names)
         self.link.send(
             RunItem(
@@ -239,14 +223,14 @@ class Controller:
                 run.work,
                 1 if prepares else len(self.record.items[target].attempts) + 1,
                 target,
-                self.items[target].nodeid,
+                works[target].nodeid,
                 fresh=run.fresh,
                 last=run.last,
                 hint=run.hint,
-                hint_nodeid="" if run.hint is None else self.items[run.hint].nodeid,
+                hint_nodeid="" if run.hint is None else works[run.hint].nodeid,
                 more=run.more,
-                timeout=self.items[target].timeout,
-                runtime="" if prepares else self.items[target].runtime,
+                timeout=works[target].timeout,
+                runtime=works[run.work].runtime,
                 prepare=prepares,
                 prepared=self.prepared.get(run.work),
                 env={**self.fleet.environment(devices), **names, **given},

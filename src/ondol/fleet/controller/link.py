@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -143,11 +144,9 @@ def start_forked(
     session: pytest.Session, base: Path | None, limits: Limits, rules: Rules, private: Iterable[int] = ()
 ) -> Link:
     """The agent as a fork of the collected session; `private` are descriptors that no test may ever write to."""
-    ours, theirs = wire.pair()
-    token = wire.new_token()
-    before = _prepare()
+    ours, theirs, token, before = _prepare()
     with warnings.catch_warnings():
-        # Python ≥ 3.12 warns about any thread; `clean.why_not_fork` has looked at the ones that matter.
+        # Python ≥ 3.12 warns about any thread; `fork_check` has looked at the ones that matter.
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid == 0:
@@ -168,9 +167,7 @@ def start_forked(
 
 def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     """The agent as a new process, for a controller that must not be forked."""
-    ours, theirs = wire.pair()
-    token = wire.new_token()
-    before = _prepare()
+    ours, theirs, token, before = _prepare()
     start = AsAgent(theirs.fileno(), token.decode(), limits, rules, session)
     process = subprocess.Popen(
         own_python.python("ondol.fleet.agent"),
@@ -183,8 +180,9 @@ def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     return Link(process.pid, wire.Channel(ours, token), before, rules.silence)
 
 
-def _prepare() -> set[int]:
+def _prepare() -> tuple[socket.socket, socket.socket, bytes, set[int]]:
+    """Both ends of the channel to an agent, its token, and the children that are there already."""
     sys.stdout.flush()
     sys.stderr.flush()
     proctree.become_subreaper()
-    return set(proctree.children(os.getpid()))
+    return *wire.pair(), wire.new_token(), set(proctree.children(os.getpid()))

@@ -1,20 +1,47 @@
 """What a run does when it loses something: an attempt on a device, a worker's start, a device, or the supervisor of the
 workers. Nothing is lost with it: what ran is judged, what had only been handed out goes elsewhere.
+
+Who decides for the controller returns actions, a closed set. Most are things that exist anyway: a message to be sent,
+an event to be recorded, an ending that no agent was left to tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from ondol.fleet import journal, messages
-from ondol.fleet.controller.actions import Action, NewAgent, Stop, Vacate
+from ondol.fleet import journal, messages, model
 from ondol.fleet.devices import Fleet
-from ondol.fleet.messages import Ended, How
-from ondol.fleet.quarantine import Ledger
+from ondol.fleet.messages import Command, Ended, How
+from ondol.fleet.quarantine import OPENING, STARTING, Ledger
 from ondol.fleet.schedule import Scheduler
-from ondol.fleet.verdict import Attempt, Cause
+from ondol.fleet.verdict import Attempt, Cause, Final
 
 MAX_AGENTS = 4
+
+
+#: The verdict of a work that will not run, or not again.
+class Settle(NamedTuple):
+    work: int
+    final: Final
+
+
+#: Who watched these slots is gone: what was handed to them and has not begun goes elsewhere.
+class Vacate(NamedTuple):
+    slots: Sequence[str]
+
+
+#: Hand out nothing more.
+class Stop(NamedTuple):
+    reason: str
+
+
+#: Start another agent.
+class NewAgent(NamedTuple):
+    pass
+
+
+Action = model.Action | Command | journal.Event | Ended | Settle | Vacate | Stop | NewAgent
 
 
 class Losses:
@@ -35,7 +62,7 @@ class Losses:
 
     def worker_up(self, event: messages.WorkerUp) -> list[Action]:
         for name in self._scheduler.devices_of(event.slot) or (event.slot,):
-            self._ledger.started(name)
+            self._ledger.worked(STARTING, name)
         return [event]
 
     def blame(self, ending: Ended, attempt: Attempt) -> list[Action]:
@@ -46,7 +73,7 @@ class Losses:
         (device,) = devices
         actions = self._condemn(self._ledger.attempt(ending.item, device, attempt.good))
         if ending.fault == "runtime-open":
-            actions += self._condemn(self._ledger.init_failed(device, attempt.reason))
+            actions += self._condemn(self._ledger.failed(OPENING, device, attempt.reason))
         if attempt.cause in {Cause.CRASHED, Cause.TIMEOUT, Cause.DEVICE} and not self._scheduler.stopping:
             actions += self._probe(device)
         return actions
@@ -61,7 +88,8 @@ class Losses:
 
     def probed(self, event: messages.Probed) -> list[Action]:
         self._probing.discard(event.device)
-        return [event, *self._condemn(self._ledger.probe_failed(event.device, event.fault) if event.fault else ())]
+        why = f"health probe failed: {event.fault}"
+        return [event, *self._condemn(self._ledger.condemn(event.device, why) if event.fault else ())]
 
     def _condemn(self, condemned: Iterable[tuple[str, str]], *, end_what_runs: bool = True) -> list[Action]:
         actions: list[Action] = []
@@ -76,15 +104,16 @@ class Losses:
 
     def node_out(self, node: str, why: str, *, end_what_runs: bool = True) -> list[Action]:
         actions: list[Action] = []
+        told = f"node {node} is left out: {why}"
         for device in self._scheduler.devices_in(node):
-            actions += self._condemn(self._ledger.node_out(device, node, why), end_what_runs=end_what_runs)
+            actions += self._condemn(self._ledger.condemn(device, told), end_what_runs=end_what_runs)
         return actions
 
     def start_failed(self, event: messages.StartFailed) -> list[Action]:
         devices = self._scheduler.devices_of(event.slot)
         condemned = []
         for name in devices or (event.slot,):
-            condemned += self._ledger.start_failed(name, event.why)
+            condemned += self._ledger.failed(STARTING, name, event.why)
         if not condemned:
             return [event, messages.Resume(event.slot)]
         # What was handed to it never ran: it is asked for, and goes elsewhere.
@@ -93,7 +122,7 @@ class Losses:
     def unreapable(self, event: messages.Unreapable) -> list[Action]:
         condemned = []
         for device in self._scheduler.devices_of(event.slot):
-            condemned += self._ledger.unreapable(device, event.why)
+            condemned += self._ledger.condemn(device, f"a killed process would not end: {event.why}")
         return self._condemn(condemned)
 
     # ------------------------------------------------------------------ supervisors
@@ -106,13 +135,12 @@ class Losses:
 
     def agent_died(self, how: str) -> list[Action]:
         """The one agent of this machine. What is asked of a dead one, or was, is answered by nobody."""
-        everywhere = [*self._scheduler.slots, *self._scheduler.running]
         # The first one may have died of an item that its worker had begun and it had not heard of: what it believed to
         # run is run once more, whatever the retries. The next ones hand nothing ahead.
         cause: How = "device-lost" if self._agents == 1 else "crashed"
         self._agents += 1
         self._probing = set(self._scheduler.devices)
-        ended = self.supervisor_gone(everywhere, cause, f"its supervisor died: {how}")
+        ended = self.supervisor_gone(self._scheduler.everywhere(), cause, f"its supervisor died: {how}")
         another = NewAgent() if self._agents <= MAX_AGENTS else Stop("the agent died too often")
         return [journal.AgentDied(how), *ended, another]
 

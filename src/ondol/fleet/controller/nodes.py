@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ondol.fleet import messages, schedule
-from ondol.fleet.controller.actions import Action, Settle, Stop
-from ondol.fleet.controller.losses import Losses
+from ondol.fleet.controller.losses import Action, Losses, Settle, Stop
 from ondol.fleet.messages import NodeEvent, never
 from ondol.fleet.model import Device, Slot, node_of
 from ondol.fleet.schedule import Scheduler
@@ -76,7 +75,7 @@ class Nodes:
         return [event, *aside, *self._losses.supervisor_gone(self._slots(event.node), "device-lost", why)]
 
     def _slots(self, node: str) -> list[str]:
-        return [name for name in (*self._scheduler.slots, *self._scheduler.running) if node_of(name) == node]
+        return [name for name in self._scheduler.everywhere() if node_of(name) == node]
 
     def _set_aside(self, node: str, why: str, *, end_what_runs: bool = True) -> list[Action]:
         actions = self._losses.node_out(node, why, end_what_runs=end_what_runs)

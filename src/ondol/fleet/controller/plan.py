@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from ondol.errors import UsageError
-from ondol.fleet import pytest_inside, together
-from ondol.fleet.controller.controller import Planned
+from ondol.fleet import pytest_inside, xdist
 from ondol.fleet.devices import parse_memory
 from ondol.fleet.model import Work
 
@@ -20,10 +19,14 @@ _KNOWN = {"devices", "group", "timeout", "memory", "isolate", "runtime"}
 class Plan:
     """Everything that is to be run."""
 
-    items: list[Planned] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
     #: Work that prepares a task → the task's item.
     prepares: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the items, in their order."""
+        return [work.nodeid for work in self.works if work.index not in self.prepares]
 
 
 def make_plan(
@@ -36,13 +39,11 @@ def make_plan(
     dist: str = "no",
 ) -> Plan:
     plan = Plan()
-    groups = together.groups([_ties(item, dist) for item in session.items])
+    groups = xdist.groups([_ties(item, dist) for item in session.items])
     for index, item in enumerate(session.items):
         wishes = wishes_of(item)
         needs_prepare = bool(getattr(item, "ondol_prepare", None))
         after = len(session.items) + index if needs_prepare else None
-        runtime = str(getattr(item, "ondol_runtime", "") or wishes.get("runtime", ""))
-        plan.items.append(Planned(item.nodeid, _deadline(item, wishes, timeout, grace), runtime))
         plan.works.append(
             Work(
                 index,
@@ -52,9 +53,11 @@ def make_plan(
                 group=groups[index],
                 memory=parse_memory(wishes.get("memory") or 0),
                 isolate=isolate or bool(wishes.get("isolate")),
-                runtime=runtime,
+                runtime=str(getattr(item, "ondol_runtime", "") or wishes.get("runtime", "")),
                 params=pytest_inside.wide_params(item),
                 after=after,
+                nodeid=item.nodeid,
+                timeout=_deadline(item, wishes, timeout, grace),
             )
         )
         if after is not None:
@@ -92,7 +95,7 @@ def _ties(item: pytest.Item, dist: str) -> list[str]:
     """Suites that were marked for xdist keep their meaning, whatever `--dist` says."""
     marker = item.get_closest_marker("xdist_group")
     theirs = "" if marker is None else marker.args[0] if marker.args else marker.kwargs.get("name", "")
-    return together.ties(item.nodeid, dist, str(wishes_of(item).get("group", "")), str(theirs))
+    return xdist.ties(item.nodeid, dist, str(wishes_of(item).get("group", "")), str(theirs))
 
 
 def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: float) -> float:

@@ -15,8 +15,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from ondol.fleet import known_leftovers
-from ondol.fleet.clean import DEVICE_FILES
+from ondol.fleet import known_leftovers, threads
+from ondol.fleet.fork_check import DEVICE_FILES
 from ondol.host import proctree
 
 #: Growth of one item that is worth a word.
@@ -186,14 +186,10 @@ class Libraries:
 def _mapped_outside_the_system() -> dict[str, set[int]]:
     system = ("/usr/", "/lib", sys.prefix, sys.base_prefix, "/dev/", "/memfd:", "/SYSV")
     found: dict[str, set[int]] = {}
-    with open("/proc/self/maps") as file:
-        for line in file:
-            fields = line.split(maxsplit=5)
-            if len(fields) < 6 or "x" not in fields[1] or not fields[5].startswith("/"):
-                continue
-            path = fields[5].rstrip("\n").removesuffix(" (deleted)")
-            if not path.startswith(system):
-                found.setdefault(path, set()).add(int(fields[4]))
+    for one in threads.mappings():
+        path = one.path.removesuffix(" (deleted)")
+        if one.runs and path and not path.startswith(system):
+            found.setdefault(path, set()).add(one.inode)
     return found
 
 

@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import clean, pytest_inside, wire
-from ondol.fleet.board import SIZE, Board
+from ondol.fleet import fork_check, pytest_inside, wire
+from ondol.fleet.board import SIZE, Board, Given
 from ondol.fleet.messages import MoveIn, Spare
-from ondol.fleet.options import WORKER_ENV
-from ondol.fleet.starts import AsWorker, Place, UnderFront
-from ondol.fleet.wire import Channel
+from ondol.fleet.starts import WORKER_ENV, AsWorker, Place, Session, UnderFront
 from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
 from ondol.host import proctree
 from ondol.host.killing import DUMP_SIGNAL
@@ -45,29 +43,20 @@ def is_spare() -> bool:
     return is_spawned() and not json.loads(os.environ[WORKER_ENV])["place"]["slot"]
 
 
-class Started:
-    """What a spawned worker was given."""
-
-    def __init__(self, start: AsWorker) -> None:
-        self.place, self.session = start.place, start.session
-        self.dump = wire.move_up(start.dump)
-        token = start.token.encode()
-        self.channel = Channel(socket.socket(fileno=wire.move_up(start.channel)), token)
-        self.lane = wire.Lane(token, wire.move_up(start.lane))
-        self.board = Board(mmap.mmap(start.board, SIZE))
-        os.close(start.board)
-
-
-def adopt() -> Started | None:
-    """In a spawned worker, early: take the channel out of the environment. None everywhere else."""
+def adopt() -> tuple[Given, Session] | None:
+    """In a spawned worker, early: what it was given, and the session that it joins. None everywhere else."""
     start = AsWorker.take()
     if start is None:
         return None
     os.setpgid(0, 0)
     proctree.die_with_parent(start.parent)
-    started = Started(start)
-    settle_in(started.place, started.dump)
-    return started
+    token, board = start.token.encode(), Board(mmap.mmap(start.board, SIZE))
+    os.close(start.board)
+    channel = wire.Channel(socket.socket(fileno=wire.move_up(start.channel)), token)
+    lane = wire.Lane(token, wire.move_up(start.lane))
+    given = Given(start.place, channel, lane, board, wire.move_up(start.dump))
+    settle_in(given.place, given.dump)
+    return given, start.session
 
 
 class Collected:
@@ -112,12 +101,12 @@ class Collected:
 class SpawnedWorker:
     """Takes the place of collection and of the test loop."""
 
-    def __init__(self, config: pytest.Config, started: Started) -> None:
+    def __init__(self, config: pytest.Config, given: Given, joined: Session) -> None:
         self._config = config
-        self._started = started
+        self._given, self._as_named = given, joined.as_named or not given.place.slot
         # A spare is told later where the base is, and must not clear the controller's meanwhile.
-        base = started.session.base if started.place.slot else started.place.tmpdir
-        pytest_inside.stay_out_of_the_way(config, os.path.join(base, started.place.name) if base else "")
+        base = joined.base if given.place.slot else given.place.tmpdir
+        pytest_inside.stay_out_of_the_way(config, os.path.join(base, given.place.name) if base else "")
         self._directories: dict[Path, Any] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -132,23 +121,24 @@ class SpawnedWorker:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        started = self._started
-        send_capture_files(started.channel, pytest_inside.own_capture(self._config))
-        lookup = Collected(session, started.session.as_named or not started.place.slot)
-        place = started.place if started.place.slot else self._find_a_place(lookup)
-        Worker(session, lookup, started.channel, started.lane, place, started.board).serve()
+        given = self._given
+        send_capture_files(given.channel, pytest_inside.own_capture(self._config))
+        lookup = Collected(session, self._as_named)
+        if not given.place.slot:
+            given.place = self._find_a_place(lookup)
+        Worker(session, lookup, given).serve()
         return True
 
     def _find_a_place(self, lookup: Collected) -> Place:
         """Collect, and wait until a worker is needed. Never returns if none is, or with a device in its hands."""
         lookup.collect()
-        started = self._started
-        if clean.device_in_use() is None:
-            started.channel.send(Spare())
-            message = started.channel.receive()
+        given = self._given
+        if fork_check.device_in_use() is None:
+            given.channel.send(Spare())
+            message = given.channel.receive()
             if isinstance(message, MoveIn):
                 place = Place(**message.place)
-                settle_in(place, started.dump)
+                settle_in(place, given.dump)
                 base = Path(message.base) if message.base else None
                 pytest_inside.own_base_temp(self._config, base, place.name)
                 if facts := self._config.pluginmanager.get_plugin("ondol-device-facts"):
@@ -164,5 +154,5 @@ class SpawnedWorker:
 
     def pytest_sessionstart(self) -> None:
         """pytest's own plugin has turned the stacks of a crash to standard error."""
-        faulthandler.enable(file=self._started.dump, all_threads=True)
+        faulthandler.enable(file=self._given.dump, all_threads=True)
         pytest_inside.let_benchmarks_measure(self._config)

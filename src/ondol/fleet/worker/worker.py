@@ -19,27 +19,11 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import known_leftovers, pytest_inside, worker_names
-from ondol.fleet.board import Board
-from ondol.fleet.messages import (
-    Broken,
-    Clear,
-    Cleared,
-    Done,
-    FromWorker,
-    Hello,
-    LateReport,
-    Left,
-    Message,
-    Output,
-    Reports,
-    RunItem,
-    Warned,
-    as_block,
-    to_json,
-)
+from ondol.fleet import known_leftovers, messages, pytest_inside, xdist
+from ondol.fleet.board import Given
+from ondol.fleet.messages import Done, FromWorker, Message, RunItem, as_block, to_json
 from ondol.fleet.starts import SECTION_LIMIT, Place
-from ondol.fleet.wire import Channel, Lane
+from ondol.fleet.wire import Channel
 from ondol.fleet.worker import hygiene, prepared
 from ondol.host import proctree
 from ondol.host.gpu_context import cuda_fault
@@ -125,15 +109,11 @@ class WorkerPlugin:
 class Worker:
     """One warm process, from `hello` to `bye`."""
 
-    def __init__(
-        self, session: pytest.Session, lookup: Lookup, channel: Channel, lane: Lane, place: Place, board: Board
-    ) -> None:
+    def __init__(self, session: pytest.Session, lookup: Lookup, given: Given) -> None:
         self.session = session
         self.config = session.config
         self.lookup = lookup
-        self.channel = channel
-        self.lane = lane
-        self.place = place
+        self.channel, self.lane, self.place, self.board = given.channel, given.lane, given.place, given.board
         self.baseline: hygiene.Snapshot | None = None
         self._before: hygiene.Snapshot | None = None
         self.finished_wide = False
@@ -146,11 +126,10 @@ class Worker:
         self._held: list[bytes] = []
         #: The last report of the item that runs.
         self._reported: pytest.TestReport | None = None
-        self.board = board
         self._libraries = hygiene.Libraries()
-        self.config.stash[DEVICE_KEY] = place
+        self.config.stash[DEVICE_KEY] = self.place
         pytest_inside.refuse_debuggers()
-        pytest_inside.be_xdist_worker(self.config, place.env)
+        pytest_inside.be_xdist_worker(self.config, self.place.env)
         self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
 
     def send(self, message: FromWorker) -> None:
@@ -168,7 +147,7 @@ class Worker:
 
     def warn(self, data: dict[str, Any]) -> None:
         item, attempt = (self._current.item, self._current.attempt) if self._current else (None, None)
-        self.send(Warned(item, attempt, data))
+        self.send(messages.Warned(item, attempt, data))
 
     def send_report(self, report: pytest.TestReport) -> None:
         """It waits for the end of its item: every message wakes three processes. On the board it outlives us."""
@@ -182,7 +161,7 @@ class Worker:
         self._held.append(to_json(data).encode())
         if not self.board.add(self._held[-1]):
             assert self._current is not None
-            self.send(Reports(self._current.item, self._current.attempt, self._take_held()))
+            self.send(messages.Reports(self._current.item, self._current.attempt, self._take_held()))
 
     def _take_held(self) -> bytes:
         held, self._held = as_block(self._held), []
@@ -194,14 +173,14 @@ class Worker:
     def serve(self) -> None:
         """Until told to end, or until the agent is gone."""
         self.serving = True
-        self.channel.send(Hello())
+        self.channel.send(messages.Hello())
         ahead: RunItem | None = None
         while True:
             message = ahead or self._next()
-            if isinstance(message, Clear):
+            if isinstance(message, messages.Clear):
                 with suppress(LookupError):  # said when it is to be run
                     self._leave_the_previous_for(self.lookup(message.target, message.nodeid))
-                self.channel.send(Cleared())
+                self.channel.send(messages.Cleared())
                 continue
             if not isinstance(message, RunItem):
                 break
@@ -297,7 +276,7 @@ class Worker:
     def _send_late(self, report: pytest.TestReport | None) -> None:
         if report is not None:
             assert self._current is not None
-            self.send(LateReport(self._current.item, pytest_inside.report_to_wire(self.config, report)))
+            self.send(messages.LateReport(self._current.item, pytest_inside.report_to_wire(self.config, report)))
 
     # ------------------------------------------------------------------ after an item
 
@@ -323,7 +302,7 @@ class Worker:
         def finish() -> None:
             pytest_inside.finish_session(self.session, int(self._any_failed))
             if text := pytest_inside.output_to_wire(self.config):
-                self.send(Output(self.place.env.get(worker_names.WORKER, self.place.name), text))
+                self.send(messages.Output(self.place.env.get(xdist.WORKER, self.place.name), text))
 
         if self._previous is not None:
             self._send_late(pytest_inside.late(self._previous, finish))
@@ -335,7 +314,7 @@ class Worker:
             self._leave_the_previous_for(None)
             self._finish_session()
             pytest_inside.save_coverage(self.config)
-            self.channel.send(Left())
+            self.channel.send(messages.Left())
             pytest_inside.run_exit_handlers()
         except BaseException:
             status = 70
@@ -365,23 +344,21 @@ def be_quiet(config: pytest.Config) -> None:
     pytest_inside.unregister_reporters(config)
 
 
-def begin_in_fork(
-    session: pytest.Session, base: Path | None, channel: Channel, lane: Lane, place: Place, board: Board, dump_fd: int
-) -> None:
+def begin_in_fork(session: pytest.Session, base: Path | None, given: Given) -> None:
     """The rest of a forked worker's life. Never returns."""
     try:
-        settle_in(place, dump_fd)
+        settle_in(given.place, given.dump)
         no_terminal()
         known_leftovers.make_again()
         be_quiet(session.config)
-        pytest_inside.own_base_temp(session.config, base, place.name)
+        pytest_inside.own_base_temp(session.config, base, given.place.name)
         # First of all: the agent reads nothing else before it has them.
-        send_capture_files(channel, pytest_inside.own_capture(session.config))
-        Worker(session, lambda index, _: session.items[index], channel, lane, place, board).serve()
+        send_capture_files(given.channel, pytest_inside.own_capture(session.config))
+        Worker(session, lambda index, _: session.items[index], given).serve()
     except BaseException:
         faulthandler.disable()
         try:
-            channel.send(Broken(place.name, traceback.format_exc()))
+            given.channel.send(messages.Broken(given.place.name, traceback.format_exc()))
         except OSError:
             pass
     os._exit(71)

@@ -10,11 +10,15 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
+from ondol.fleet import fork_check, threads
 from ondol.testing.facts import values
-from ondol.testing.facts.client import Client
+from ondol.testing.facts.client import Client, kept_file
 from ondol.testing.facts.questions import BY_MODULE, Questions, title
 
 Function = Callable[..., Any]
@@ -164,3 +168,34 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         loader.exec_module = execute_and_replace  # type: ignore[method-assign]
         return spec
+
+
+def begin(choice: str) -> FactsPlugin | None:
+    """`auto`: where there is a device to ask. To be called before any conftest is loaded."""
+    if choice == "off" or (choice == "auto" and not fork_check.device_nodes()):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return FactsPlugin(Client(kept_file(Path(base) / "ondol" / "device-facts")))
+
+
+class FactsPlugin:
+    """Knows at the end who touched a device in spite of us, and lets the helper go."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stand_ins = StandIns(client)
+        self._stand_ins.install()
+        self.real_again = self._stand_ins.real_again
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._client.close()
+        session.config.stash[fork_check.TOUCHED] = self._blame(str(session.config.rootpath))
+
+    def pytest_unconfigure(self) -> None:
+        self._client.close()
+
+    def _blame(self, root: str) -> str:
+        stack: list[traceback.FrameSummary] = self._stand_ins.touched
+        line = threads.culprit(stack, root, (f"{os.sep}torch{os.sep}",))
+        return line or self._client.broken

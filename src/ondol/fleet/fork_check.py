@@ -1,24 +1,36 @@
 """May this process be forked into workers? Only if a child could do everything that a new process could.
 
 A fork takes one thread along and no device context. So the evidence is: Python threads, native threads that nobody
-would make again (`threads`), open device files, an initialised device runtime; and last a fork that is tried (`trial`).
+would make again (`threads`), open device files, an initialised device runtime; and last a fork that is tried: does a
+device work in it, does a parallel region end? All workers are forks of the same process in the same state, so one trial
+speaks for all. It is made in a child that may hang; in a worker it would leave threads and a device context that plain
+pytest does not have there.
 """
 
+import ctypes
 import glob
 import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
-from ondol.fleet import known_leftovers, threads, trial
+from ondol.errors import OndolError
+from ondol.fleet import known_leftovers, threads
+from ondol.host import bounded
 
 #: Who touched a device while tests were collected, if that was noticed: `tests/conftest.py:12 (…)`.
 TOUCHED = pytest.StashKey[str]()
 WATCH = pytest.StashKey["Watch"]()
+#: Of torch.
+DEVICE_MODULES = ("cuda", "xpu", "npu")
+#: Seconds for a trial. A device that is opened for the first time takes one or two.
+PATIENCE = 30.0
 DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/accel")
 #: What only passes a thread on; who asked for it stands further up the stack.
 _PASSED_ON = ("threading.py", f"{os.sep}concurrent{os.sep}futures{os.sep}", f"{os.sep}multiprocessing{os.sep}")
@@ -68,7 +80,7 @@ def why_not_fork(config: pytest.Config, env: dict[str, str]) -> str | None:
     if wish != "auto":
         return "asked for" if wish == "spawn" else None
     watching = config.stash.get(WATCH, None)
-    return reason(config.stash.get(TOUCHED, ""), watching.since if watching else {}) or trial.why_not(env)
+    return reason(config.stash.get(TOUCHED, ""), watching.since if watching else {}) or trial_fork(env)
 
 
 def reason(toucher: str = "", since: Mapping[str, str] = MappingProxyType({})) -> str | None:
@@ -125,7 +137,7 @@ def open_devices() -> list[str]:
 def _runtime_initialised() -> str | None:
     """Runtimes that refuse to work in a fork say so themselves, when they have been imported."""
     torch = sys.modules.get("torch")
-    for name in ("cuda", "xpu", "npu"):
+    for name in DEVICE_MODULES:
         module = getattr(torch, name, None)
         is_initialised = getattr(module, "is_initialized", None)
         try:
@@ -134,3 +146,48 @@ def _runtime_initialised() -> str | None:
         except Exception:
             continue
     return None
+
+
+def trial_fork(env: dict[str, str], patience: float = PATIENCE) -> str | None:
+    """None when a fork works, or where nothing is loaded that could fail in one; `env` selects the device."""
+    torch: Any = sys.modules.get("torch")
+    runtimes = threads.libraries(threads.GNU, *threads.OTHERS)
+    if torch is None and not runtimes:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python ≥ 3.12 warns about threads; those that matter were looked at
+        try:
+            failure: str = bounded.call(lambda _: _try(torch, runtimes, env), patience)
+        except OndolError as error:
+            failure = str(error)
+    return f"a trial fork failed: {failure}" if failure else None
+
+
+def _try(torch: Any, runtimes: list[str], env: dict[str, str]) -> str:
+    """In the child. Empty when all went well."""
+    os.environ.update(env)
+    try:
+        for path in runtimes:
+            _parallel_region(path)
+        for name in DEVICE_MODULES:
+            module = getattr(torch, name, None)
+            if module is not None and module.is_available():
+                str(torch.ones(1, device=name))  # made there, and brought here
+                _ask_triton()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    return ""
+
+
+def _parallel_region(path: str) -> None:
+    """Every thread of the team frees nothing: no Python runs there."""
+    region = getattr(threads.loaded(path), "GOMP_parallel", None)
+    if region is not None:
+        region(ctypes.cast(ctypes.CDLL(None).free, ctypes.c_void_p), None, 0, 0)
+
+
+def _ask_triton() -> None:
+    """Its driver, which loads and launches kernels. Compiling one would take longer than all the rest."""
+    driver: Any = sys.modules.get("triton.runtime.driver")
+    if driver is not None:
+        driver.driver.active.get_current_target()
