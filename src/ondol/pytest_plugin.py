@@ -5,8 +5,6 @@ process. Reports come back through pytest's own hooks. This module is imported b
 so it imports next to nothing.
 """
 
-from __future__ import annotations
-
 import os
 from argparse import ArgumentTypeError
 from functools import partial

@@ -1,7 +1,5 @@
 """What the pytest plugin does once it is asked for; nobody else pays for its imports."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Generator

@@ -4,8 +4,6 @@ Allocation, authentication, binding of devices and killing stay the engine's: `s
 broker. An engine only says which command to start for a node and what it knows when that command has ended.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Protocol

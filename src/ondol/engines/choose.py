@@ -1,7 +1,5 @@
 """From what the user typed to an engine; None for this machine alone, whose one agent needs no command to reach it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass

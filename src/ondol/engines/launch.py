@@ -3,8 +3,6 @@
 Nothing here waits: a carrier that has stopped reading must not hold up the nodes that work.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

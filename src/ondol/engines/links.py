@@ -2,8 +2,6 @@
 into an event about its node.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

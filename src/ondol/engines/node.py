@@ -1,7 +1,5 @@
 """One launch command's node as the controller sees it: from the start of the command to its end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ondol.engines.launch import Launch

@@ -2,8 +2,6 @@
 of one node ends nothing else. Allocation, binding of GPUs, authentication and killing stay Slurm's.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

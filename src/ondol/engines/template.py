@@ -5,8 +5,6 @@ command of the node program has; inside a word, or quoted, it is one text that a
 it is quoted for that shell. `{node}`, `{device}`, `{target}` and `{directory}` stand for single values anywhere.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -5,8 +5,6 @@ So a worker sends one message per item. What it would lose with its life is writ
 since when, and the reports of the phases that are over.
 """
 
-from __future__ import annotations
-
 import mmap
 import struct
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A list that was already narrowed (`CUDA_VISIBLE_DEVICES=4,5` from Slurm or a col
 such a run is the machine's device 5, and that is what the worker's variable says.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

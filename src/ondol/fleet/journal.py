@@ -6,8 +6,6 @@ torn one at the end, which reading skips. The events are a closed set of types; 
 time, and the fields that differ from their defaults. Items are named by their index in `Planned`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

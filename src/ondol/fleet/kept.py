@@ -5,8 +5,6 @@ there is nothing to lock. Who may be believed is judged by the owner of each ope
 directory everybody removes what is too old of his own files only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

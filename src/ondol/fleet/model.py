@@ -1,7 +1,5 @@
 """The nouns of a run, as the modules that decide see them: work, slots, devices. No I/O, no pytest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from ondol.fleet.messages import Retire, Revoke

@@ -1,7 +1,5 @@
 """What earlier runs add up to: per test its runs, failures, flakiness and durations. Pure."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

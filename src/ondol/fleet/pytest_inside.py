@@ -5,8 +5,6 @@ with every other fork), the terminal reporter (it would print), the temporary di
 and the exit handlers (they belong to the process that registered them).
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import copy

@@ -5,8 +5,6 @@ items went badly on it and then passed elsewhere. One item that fails everywhere
 rule is why a deterministic failure can never burn the whole rack.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 #: What fails in a row; and so many times are too many.

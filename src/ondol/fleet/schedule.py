@@ -9,8 +9,6 @@ What a worker has open (its runtime, session and module fixtures) stays open whi
 may want it: it waits for a task of its runtime that is being prepared, and a gang keeps its worker for the next gang.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

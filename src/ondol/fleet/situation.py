@@ -4,8 +4,6 @@ Every work is at any time in exactly one place: `pool`, a slot's `todo`, a slot'
 `limbo` (ended, its verdict not yet decided) or `done`. `tests/fleet/test_schedule_model.py` checks it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Nothing that a test starts may take itself for one of ours, so whoever is meant removes the variable first of all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict, dataclass, field

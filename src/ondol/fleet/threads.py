@@ -4,8 +4,6 @@ A library that registers handlers for a fork (OpenBLAS, jemalloc) ends its threa
 it is asked. Both make them again when they need them, with the same number, so nobody sees a difference.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

@@ -5,8 +5,6 @@ a fresh process and elsewhere; an assertion is the item's own, so it is only *ju
 worker had run other items before, because then their leftovers are a suspect too.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A name (gw0, gw1 …) belongs to the slot: a worker that is replaced, after a cr
 database and its port, so that names stay unique among the living and below the count. (xdist counts on: gw3 of three.)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ondol.fleet.model import SlotState

@@ -2,8 +2,6 @@
 of the node, whose workers are forks of it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -7,8 +7,6 @@ It is opened once per worker, so it stays warm for all its tasks on that device;
 pickle takes, reaches `run` as `task.prepared`.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import signal

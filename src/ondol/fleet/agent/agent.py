@@ -5,8 +5,6 @@ user's tests and may do anything. When the controller goes away, the agent ends 
 itself.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import selectors

@@ -1,7 +1,5 @@
 """How a worker comes to life: a fork of the collected session, or a new interpreter where a fork is not safe."""
 
-from __future__ import annotations
-
 import fcntl
 import gc
 import mmap

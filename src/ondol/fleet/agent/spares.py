@@ -4,8 +4,6 @@ Before a run they start beside the controller's own collection; during it one st
 One that opened a device while it collected has left by itself: it would hold the device for as long as it waits.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 

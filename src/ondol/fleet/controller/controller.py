@@ -4,8 +4,6 @@ It never runs a test and never touches a device. What it must decide is decided 
 `quarantine`); what is shown goes through `Show`, which the pytest plugin implements.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The controller's end of an agent: starting it, talking to it, and cleaning up after it when it is killed."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

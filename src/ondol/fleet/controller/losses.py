@@ -5,8 +5,6 @@ Who decides for the controller returns actions, a closed set. Most are things th
 an event to be recorded, an ending that no agent was left to tell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

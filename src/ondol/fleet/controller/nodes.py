@@ -1,7 +1,5 @@
 """What the controller does about nodes: they come, with their devices; they do not answer; they are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ondol.fleet import messages, schedule

@@ -1,7 +1,5 @@
 """From collected pytest items to planned work: markers, deadlines, estimates."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

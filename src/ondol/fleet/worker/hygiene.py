@@ -4,8 +4,6 @@ Every check compares two cheap snapshots. What a wider fixture (class, module, s
 own business: `absorb` makes that part of the normal state. When one is finished, what it puts back is excused too.
 """
 
-from __future__ import annotations
-
 import _signal
 import ctypes
 import os

@@ -4,8 +4,6 @@ It passes through the agent and the controller, which must not run the user's co
 is a text that they do not look into.
 """
 
-from __future__ import annotations
-
 import base64
 import pickle
 from typing import Any

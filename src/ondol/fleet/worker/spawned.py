@@ -1,7 +1,5 @@
 """The inside of a worker that could not be forked: a pytest of its own that collects only what it is sent."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import mmap
