@@ -257,6 +257,18 @@ def test_a_gang_whose_device_is_lost_is_asked_back_and_leaves() -> None:
     assert run.devices[0] not in again.devices
 
 
+def test_who_was_robbed_of_what_must_wait_takes_what_is_repeated_at_once() -> None:
+    """A neighbour took the work whose preparation is not done: then there is nothing to wait for any more."""
+    works = [Work(0, "a", after=2), Work(1, "b"), Work(2, "prepare", devices=0)]
+    scheduler = build(works, [*slots(2), Slot("cpu", "")], devices(2))
+    scheduler.pool.clear()
+    assert [a.slot for a in scheduler.step() if isinstance(a, Run)] == ["cpu"]
+    scheduler.slots["d0.0"].todo = [0]
+    scheduler.repeat(1, frozenset({"d1"}))
+    assert [(a.slot, a.work) for a in scheduler.step() if isinstance(a, Run)] == [("d0.0", 1)]
+    assert scheduler.step() == []
+
+
 def test_slots_share_out_what_session_fixtures_are_made_with() -> None:
     works = [Work(n, module="abcd"[n % 4], params="pq"[n // 4]) for n in range(8)]
     ran = drain(build(works, slots(2), devices(2)))

@@ -192,8 +192,8 @@ class Scheduler(Situation):
         for state in self.slots.values():
             if not state.slot.device or self._nobody_prepares():
                 actions += self._feed_cpu(state)
-        # Two rounds: nobody steals before everybody had a chance at the pool.
-        for idle_may_steal in (False, True):
+        # Nobody steals before everybody had a chance at the pool; and who was robbed may have something else to do.
+        for idle_may_steal in (False, True, False):
             for state in self._device_slots():
                 actions += self._feed(state, idle_may_steal)
         return actions
