@@ -35,6 +35,7 @@ def test_an_item_that_kills_the_agent_at_once_has_never_run(controller, tmp_path
     here = agent.slots["cpu0"] = HostSlot("cpu0", {}, [])
     heard: list[Message] = []
     here.worker = idle_worker(lambda: heard.extend(controller.channel.receive_all()[0]))
+    here.worker.here = here
     here.queue.append(RunItem("cpu0", 7, 1, 7, "t.py::a"))
     agent._pump(here)
     assert heard == [Started("cpu0", "cpu0-1", 7, 1, False)], "known when the item begins"
