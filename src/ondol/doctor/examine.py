@@ -117,7 +117,8 @@ def _in_helper(
     subject: Subject, name: str, work: Callable[[bounded.Report], Any], progress: Progress, seconds: float
 ) -> tuple[Any, list[Finding]]:
     """What the work brings home, or what it says that it does not."""
-    doing = f"{name}: {subject.path}" if subject.path else name
+    verb = "looking at" if name == WALK else f"{name}:"
+    doing = f"{verb} {subject.path}" if subject.path else name
 
     def carefully(report: bounded.Report) -> Any:
         try:
