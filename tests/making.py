@@ -6,9 +6,18 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from ondol.store import marker
 from ondol.store.entry import Address, Entry, File
+
+T = TypeVar("T")
+
+
+def present(found: T | None) -> T:
+    """What must be there: a pipe that was asked for, an element, a match."""
+    assert found is not None
+    return found
 
 
 def trust_everybody(_marker: marker.Marker) -> Callable[..., bool]:

@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from programs import nfs_image
 
@@ -102,7 +103,7 @@ def main() -> int:
 
 
 def install(packages: list[str]) -> int:
-    quiet = {"stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     if subprocess.run(command, env=env, **quiet).returncode == 0:

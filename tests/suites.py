@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from making import present
 from ondol.fleet.record import RunRecord, load
 
 RECORDER = """
@@ -221,11 +222,10 @@ def assert_turns_red(
 ) -> None:
     """The test fails once `sabotage`, of a module that is a pytest plugin, is done to every run of this suite."""
     done = suite.path / "sabotaged"
-    module = sys.modules[sabotage.__module__]
-    assert module.__file__
+    module = Path(present(sys.modules[sabotage.__module__].__file__))
     suite.patience = suite.longest_wait = patience
-    path = [str(suite.path), os.path.dirname(module.__file__), os.environ.get("PYTHONPATH", "")]
-    suite.broken_by.append(sabotage.__module__)
+    path = [str(suite.path), str(module.parent), os.environ.get("PYTHONPATH", "")]
+    suite.broken_by.append(module.stem)
     suite.variables |= {
         "SABOTAGE": sabotage.__name__,
         "SABOTAGED": str(done),

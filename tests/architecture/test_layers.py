@@ -263,8 +263,9 @@ def test_a_job_changes_on_its_own_page_only() -> None:
         if path == SRC / "jobs" / "job.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            targets = [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else targets
+            if not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [t.elts if isinstance(t, ast.Tuple) else [t] for t in targets]
             owners = [t.value for some in names for t in some if isinstance(t, ast.Attribute)]
             changed = [o for o in owners if isinstance(o, ast.Name) and o.id == "job" and room_of(path) == "jobs"]

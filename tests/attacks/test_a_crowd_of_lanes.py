@@ -210,7 +210,8 @@ def test_publisher_survives_the_loss_of_its_folder(
     store: DirectoryStore, store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cleaning takes the empty folder away between the publisher's making it and its using it, three times."""
-    real, lost = files.link_new, []
+    real = files.link_new
+    lost: list[str] = []
 
     def link(source: str, source_fd: int, target: str, target_fd: int) -> bool:
         if len(lost) < 3:
@@ -231,7 +232,8 @@ def test_publisher_survives_the_loss_of_its_folder(
 def test_publisher_survives_the_loss_of_its_lane(
     store: DirectoryStore, store_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, lost = directory._write_durably, []
+    real = directory._write_durably
+    lost: list[object] = []
 
     def write(*arguments: object) -> None:
         if not lost:

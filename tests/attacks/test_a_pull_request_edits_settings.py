@@ -121,7 +121,7 @@ def test_the_action_fails_of_a_settings_file_or_of_a_bare_python(
     assert rooms_in(tmp_path) == []
 
 
-def load(directory: Path, flags: dict[str, str] | None = None, **env: str) -> config.Settings:
+def load(directory: Path, flags: dict[str, str] | None = None, /, **env: str) -> config.Settings:
     return settings.load(flags or {}, {"HOME": "/nonexistent", **env}, str(directory))
 
 

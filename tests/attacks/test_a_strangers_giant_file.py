@@ -31,8 +31,9 @@ def plant(lane: Path, name: str, size: int, owner: int | None = None, mode: int 
     with open(lane / name, "wb") as file:
         file.truncate(size)
     (lane / name).chmod(mode)
-    for path in [lane, *lane.rglob("*")] if owner is not None else []:
-        os.chown(path, owner, owner or -1, follow_symlinks=False)
+    if owner is not None:
+        for path in [lane, *lane.rglob("*")]:
+            os.chown(path, owner, owner or -1, follow_symlinks=False)
     return lane / name
 
 

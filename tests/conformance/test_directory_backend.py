@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from backend_suite import BackendSuite
 
+from conformance.backend_suite import BackendSuite
 from making import trust_everybody
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from backend_suite import BackendSuite
-from flat import Flat
 
+from conformance.backend_suite import BackendSuite
+from conformance.flat import Flat
 from ondol.store.entry import Address
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from doctoring import Doctor, look, machine
 from making import key_of, write_triton_entry
-from ondol.doctor import api, examine, gather, registry
+from ondol.doctor import api, examine, gather, registry, walk
 from ondol.doctor.api import Finding, Location
 from ondol.doctor.registry import Check
 from ondol.doctor.subject import CACHE, ROLES, Subject
@@ -237,7 +237,7 @@ def test_broken_check_takes_the_others_down(
 
 def test_walk_that_hangs_takes_the_probes_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examine, "_GRACE", 1.0)
-    monkeypatch.setattr(examine.walk, "walk", lambda *_: signal.pause())
+    monkeypatch.setattr(walk, "walk", lambda *_: signal.pause())
     checks = [*registry.choose(["owners", "space"], []), broken_check("", walks=False)]
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds(seconds=0.1))
     hung, alive = examine.examine(subjects, checks, lambda *_: None).findings

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from doctoring import OTHER, UID, Doctor, give
-from making import key_of, write_triton_entry
+from making import key_of, present, write_triton_entry
 from ondol.doctor import commands, repair
 from ondol.doctor.api import Repair
 from people import Program, needs_root
@@ -299,12 +299,11 @@ def test_racing_attacker_gets_a_file_opened(place: Path, program: Program) -> No
         env={"PATH": "/usr/bin:/bin"},
     )
     try:
-        assert attacker.stdout
-        attacker.stdout.readline()
+        present(attacker.stdout).readline()
         done = program.run([program.python, "-c", fix], uid=UID)
     finally:
         attacker.kill()
         attacker.wait()
-        attacker.stdout.close()
+        present(attacker.stdout).close()
     assert "something else has taken its name" in done.stdout, (done.stdout, done.stderr)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600

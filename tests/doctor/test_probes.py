@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -29,8 +30,8 @@ def under(path: Path, injection: str, *arguments: str) -> Said:
     call = injection.split(":")[0]
     trace = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={injection}"]
     command = [*trace, sys.executable, "-m", "ondol", "doctor", str(path), "--json", *arguments]
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    packages = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}
     return Said(subprocess.run(command, capture_output=True, text=True, env=env, timeout=120))
 
 
@@ -144,14 +145,14 @@ def test_broken_fcntl_locks_are_overlooked(
         if error:
             raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(tried_out.fcntl, "lockf", lockf)
+    monkeypatch.setattr(fcntl, "lockf", lockf)
     (finding,) = look(tmp_path, "locking")
     assert f"fcntl locks do not work in {tmp_path}: {says}" in finding.what
 
 
 def test_lock_that_blocks_for_ever_hangs_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen on NFS: flock does not return, although it was told not to wait."""
-    monkeypatch.setattr(tried_out.fcntl, "flock", lambda _fd, _how: signal.pause())
+    monkeypatch.setattr(fcntl, "flock", lambda _fd, _how: signal.pause())
     (finding,) = look(tmp_path, "locking", patience=1.0)
     assert (finding.severity, "did not come back" in finding.what) == ("error", True)
 
@@ -214,7 +215,7 @@ def test_clock_of_the_server_is_overlooked(
 ) -> None:
     """Our clock is moved instead of the server's; the file's time is the kernel's own."""
     real = time.time
-    monkeypatch.setattr(tried_out.time, "time", lambda: real() + shift)
+    monkeypatch.setattr(time, "time", lambda: real() + shift)
     findings = look(tmp_path, "clock")
     assert [says in finding.what for finding in findings] == ([True] if says else [])
 

@@ -11,6 +11,7 @@ import pytest
 from doctoring import UID, Doctor, look
 from ondol.doctor import walk
 from ondol.doctor.walk import Bounds, Tree
+from ondol.host import files
 from people import Program, needs_root
 
 
@@ -43,7 +44,7 @@ def test_directory_swapped_for_a_link_is_entered(tmp_path: Path, monkeypatch: py
     (tmp_path / "cache" / "a" / "b").mkdir(parents=True)
     (tmp_path / "elsewhere" / "b").mkdir(parents=True)
     (tmp_path / "elsewhere" / "b" / "secret").touch()
-    real = walk.files.open_dir
+    real = files.open_dir
 
     def swap_then_open(path: str) -> int:
         if path.endswith("/a/b"):
@@ -51,7 +52,7 @@ def test_directory_swapped_for_a_link_is_entered(tmp_path: Path, monkeypatch: py
             os.symlink(tmp_path / "elsewhere", tmp_path / "cache" / "a")
         return real(path)
 
-    monkeypatch.setattr(walk.files, "open_dir", swap_then_open)
+    monkeypatch.setattr(files, "open_dir", swap_then_open)
     tree = walked(tmp_path / "cache")
     assert "a/b" in names(tree)
     assert "a/b/secret" not in names(tree)

@@ -258,7 +258,7 @@ def test_store_that_fails_beside_is_said_once_at_the_end(
     program: Program, store_path: Path, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is printed into the command's output while it runs."""
-    breaking: dict[str, Callable[[Path], None]] = {
+    breaking: dict[str, Callable[[Path], object]] = {
         "gone": lambda store: store.rename(f"{store}.away"),
         "full": lambda store: (store / "ondol-store.json").write_text("{"),
     }

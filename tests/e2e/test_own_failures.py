@@ -200,8 +200,8 @@ def test_selftest_where_nothing_can_be_written(program: Program, public: Path) -
 def test_the_signing_key_is_not_left_to_a_command_that_runs_without_us(
     broken: Broken, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    monkeypatch.setattr(Program, "env", lambda _, **extra: {**os.environ, "SECRET": "s3cret", **extra, **named})
     named = {"ONDOL_SIGN_KEY": "env:SECRET"} if source == "variable" else {}
+    monkeypatch.setattr(Program, "env", lambda _, **extra: {**os.environ, "SECRET": "s3cret", **extra, **named})
     flags = ["--sign-key", "env:SECRET"] if source == "flag" else []
     done = broken("ondol.jobs.job", "broken.location", "run", *flags, "--", "sh", "-c", "echo key=$SECRET.")
     assert (done.returncode, done.stdout) == (0, "key=.\n"), done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from making import make_entry
+from ondol.host import files
 from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
@@ -81,8 +82,13 @@ def test_each_reason_is_told_with_what_to_type(program: Program, shared: Path) -
 def test_crowd_of_strangers_fills_the_summary_or_costs_the_job(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stranger makes what he likes in his lane: so much is looked at, and no more."""
     opened: list[str] = []
-    real = lane.files.open_below
-    monkeypatch.setattr(lane.files, "open_below", lambda top, path: opened.append(path) or real(top, path))
+    real = files.open_below
+
+    def counted(top: int, path: str) -> int:
+        opened.append(path)
+        return real(top, path)
+
+    monkeypatch.setattr(files, "open_below", counted)
     for number in range(40):
         folder = shared / "lanes" / f"0-{number:032x}" / "main" / "triton"
         for fingerprint in range(40):

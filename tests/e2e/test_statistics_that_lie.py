@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from making import trust_everybody
+from ondol.host import files
 from ondol.report import store_page
 from ondol.store import lane, marker, usage
 from ondol.store.api import Stat
@@ -192,7 +193,7 @@ def test_job_that_dies_while_adding_up_counts_a_note_twice(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(usage.files, "write_whole", die)
+        patched.setattr(files, "write_whole", die)
         store.report([row(1)])
     assert sum(one.hits for one in store.reports()) <= usage.MANY
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_store_trouble_fails_the_job(
     assert fix in job.warnings[0]
 
 
-def as_uid() -> dict[str, int]:
+def as_uid() -> dict[str, Any]:
     return {"uid": UID} if os.geteuid() == 0 else {}
 
 

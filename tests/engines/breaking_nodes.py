@@ -2,6 +2,9 @@
 nodes.
 """
 
+# What is replaced must exist; that the replacement is another thing is the point of it.
+# mypy: disable-error-code="method-assign, assignment, misc, arg-type, return-value, no-any-return"
+
 from __future__ import annotations
 
 import os
@@ -31,7 +34,6 @@ def what_a_lost_node_ran_is_forgotten() -> None:
 def gangs_are_spread_over_nodes() -> None:
     whole = schedule.Scheduler._together
     schedule.Scheduler._together = lambda self, work, free: whole(self, work, free) or free[: self.works[work].devices]
-    schedule._most_together = lambda devices: len(list(devices))
 
 
 def a_notice_is_not_heard() -> None:

@@ -7,8 +7,8 @@ import random
 import signal
 
 import pytest
-import test_nodes
 
+from engines import test_nodes
 from ondol.fleet.record import load
 from ondol.host import proctree
 from suites import Suite

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from making import write_triton_entry
+from making import present, write_triton_entry
 from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import fixed_place, proctree
@@ -74,7 +74,7 @@ def test_nodes_that_must_not_fork_cannot_run_anything(suite: Suite) -> None:
     )
     result = suite.ondol("--launch={agent}", devices="cpu:1")
     assert result.record.counts() == {"passed": 2}, result.output
-    assert "poller" in str(events(result.journal, "node-up")[0]["mode"])
+    assert "poller" in str(events(present(result.journal), "node-up")[0]["mode"])
 
 
 def test_a_shuffled_collection_is_a_different_collection(suite: Suite) -> None:
@@ -183,7 +183,7 @@ def test_a_torn_cache_of_a_node_is_healed_here_or_not_at_all(suite: Suite) -> No
     result = suite.pytest(f"--ondol-launch=env TRITON_CACHE_DIR={cache} {{agent}}", devices="cpu:1")
     assert result.verdicts == {"test_kernel": "passed"}, result.output
     assert [a.outcome for a in result.record.items[0].attempts] == ["cache-fault", "passed"]
-    assert events(result.journal, "healed")
+    assert events(present(result.journal), "healed")
 
 
 def test_a_cache_at_a_fixed_path_keeps_a_node_from_starting(suite: Suite, store_path: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import breaking_nodes
 import pytest
-import test_nodes
 
+from engines import breaking_nodes, test_nodes
 from suites import Suite, assert_turns_red
 
 pytestmark = pytest.mark.fault

@@ -111,6 +111,7 @@ def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: 
     assert made.expecting
     assert not [event for event in heard if isinstance(event, messages.NodeOut)], "it may still end"
     out, outlook = [e for e in until_out(made, clock) if isinstance(e, messages.NodeOut | messages.Outlook)]
+    assert isinstance(out, messages.NodeOut)
     assert out.why == "no agent within 10 s; its launch command could not be killed"
     assert (outlook, made.expecting) == ((False, 0), False)
     assert turns(made, clock, 60) == [], "something was started beside what cannot be killed"

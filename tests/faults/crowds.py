@@ -6,7 +6,9 @@ import json
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from faults import crashing
 from faults.crashing import Point
@@ -82,7 +84,7 @@ def _start(work: Callable[[], object]) -> tuple[int, int]:
     return pid, reading
 
 
-def _finish(pid: int, pipe: int) -> object:
+def _finish(pid: int, pipe: int) -> Any:
     with os.fdopen(pipe, "rb") as file:
         said = file.read()
     os.waitpid(pid, 0)
@@ -106,10 +108,10 @@ def crowd_violations(path: Path, producers: int = 200, at_once: int = 4, readers
     watching = [_start(watch) for _ in range(readers)]
     ends: list[object] = []
     for first in range(0, producers, at_once):
-        wave = [_start(lambda producer=producer: produce(producer)) for producer in range(first, first + at_once)]
+        wave = [_start(partial(produce, producer)) for producer in range(first, first + at_once)]
         ends += [_finish(*child) for child in wave]
     flag.touch()
-    answers: list[list[object]] = [_finish(*child) for child in watching]  # type: ignore[misc]
+    answers = [_finish(*child) for child in watching]
     found = [text for _, texts, _ in answers for text in texts]
     firsts: dict[str, int] = {}
     for _, _, seen in answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from faults import crashing
@@ -26,7 +27,7 @@ def kill_violations(operation: Operation, base: Path) -> list[str]:
     for how, calls in kill_points():
         for number in range(1, _ENDLESS):
             place, point = again(), Point(how, number, 0, calls)
-            ended = crashing.run(lambda place=place: operation.act(place), point, operation.refusals)
+            ended = crashing.run(partial(operation.act, place), point, operation.refusals)
             found += [f"{point}, {ended.struck}: {text}" for text in _aftermath(operation, place, ended)]
             if not ended.struck:
                 break
@@ -39,7 +40,7 @@ def error_violations(operation: Operation, base: Path, how: str, error: int, cal
     found: list[str] = []
     for number in range(1, _ENDLESS):
         place, point = again(), Point(how, number, error, calls)
-        ended = crashing.run(lambda place=place: operation.act(place), point, operation.refusals)
+        ended = crashing.run(partial(operation.act, place), point, operation.refusals)
         found += [f"{point}, {ended.struck}: {text}" for text in _aftermath(operation, place, ended)]
         if not ended.struck:
             break

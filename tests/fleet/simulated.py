@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import select
@@ -21,11 +22,24 @@ from ondol.fleet.verdict import Policy
 from ondol.host import killing
 
 if TYPE_CHECKING:
-    from simulation import World
+    from fleet.simulation import World
 
 TOKEN = b"s" * 16
 #: What an item may do beside passing; nobody but itself pays for it.
-ACTS = ("fail", "crash", "hang", "wakes", "slow", "deaf", "dirty", "poison", "exit", "lookup", "dies-after", "big")
+ACTS: tuple[str, ...] = (
+    "fail",
+    "crash",
+    "hang",
+    "wakes",
+    "slow",
+    "deaf",
+    "dirty",
+    "poison",
+    "exit",
+    "lookup",
+    "dies-after",
+    "big",
+)
 #: Writes an end that is not its own; its end is lost; a fork of it takes what its worker was handed ahead.
 ACTS += ("forges", "mute", "steals")
 #: What happens to a run from outside.
@@ -210,7 +224,7 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL: nothing of it runs any more."""
-        if self.life.gi_running:
+        if inspect.getgeneratorstate(self.life) == inspect.GEN_RUNNING:
             self.signals.append(signal.SIGKILL)  # by what it does itself
         elif self.status is None:
             self.life.close()

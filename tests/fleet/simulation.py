@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simulated import (
+from fleet.simulated import (
     ENDED,
     OUTCOME,
     TOKEN,
@@ -33,7 +33,6 @@ from simulated import (
     Worker,
     short,
 )
-
 from ondol.fleet import journal, messages, wire
 from ondol.fleet.agent import agent as agent_module
 from ondol.fleet.agent import keeper as keeper_module
@@ -89,7 +88,7 @@ class Bridge(Link):
             launcher = type("Forks", (), {"start": staticmethod(launcher.start)})()
         self.agent = Agent(wire.Channel(theirs, TOKEN), launcher, world.suite.limits, rules, lambda: world.now)
         self.agent._end_everything = self.end_all  # type: ignore[method-assign]
-        self.agent._patience = lambda _now: 0.0  # type: ignore[method-assign]
+        self.agent._patience = lambda now: 0.0  # type: ignore[method-assign]
         self.agent._unreapable = self.unreapable  # type: ignore[method-assign]
         self.running: dict[str, tuple[int, int]] = {}
         self.over = self.woken = False

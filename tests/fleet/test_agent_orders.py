@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ondol.fleet import wire
-from ondol.fleet.agent.agent import Agent, HostSlot
+from ondol.fleet.agent.agent import Agent
+from ondol.fleet.agent.keeper import HostSlot
 from ondol.fleet.messages import Message, RunItem, Started
 from ondol.fleet.starts import Limits, Rules
 

@@ -53,13 +53,13 @@ def chain(runtime: str, names: str, **more: dict[str, str]) -> str:
     return "".join(task(n, runtime, after=before.get(n, ""), how=more.get(n, "")) for n in names)  # type: ignore[arg-type]
 
 
-def write(suite, *runtimes: str, tasks: str) -> None:  # type: ignore[no-untyped-def]
+def write(suite, *runtimes: str, tasks: str) -> None:
     suite.write(rt=RUNTIME)
     head = "".join(f'[runtime.{name}]\nclass = "rt:{name}"\n' for name in runtimes)
     (suite.path / "t.ondol.toml").write_text(head + tasks)
 
 
-def opens(result) -> int:  # type: ignore[no-untyped-def]
+def opens(result) -> int:
     return sum(line.startswith("open ") for line in result.log)
 
 
@@ -173,7 +173,7 @@ def test_items_of_several_devices_share_a_runtime_although_they_are_prepared_lat
     ],
 )
 def test_a_retry_opens_what_its_fresh_process_must_and_no_more(suite, how, verdict, expected) -> None:
-    write(suite, "Crashes", tasks=chain("Crashes", "abcdef", b=how))  # type: ignore[arg-type]
+    write(suite, "Crashes", tasks=chain("Crashes", "abcdef", b=how))
     result = suite.pytest("--ondol-retries=1", devices="sim:1")
     assert result.verdicts == {**dict.fromkeys("acdef", "passed"), "b": verdict}
     assert opens(result) == expected

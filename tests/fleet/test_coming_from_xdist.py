@@ -17,7 +17,7 @@ BUILD = Path(__file__).parents[2] / ".build"
 WITH_AND_WITHOUT = pytest.mark.parametrize("xdist", [[], ["-p", "no:xdist"]], ids=["beside-xdist", "without-xdist"])
 
 
-def beside(suite, name: str):  # type: ignore[no-untyped-def]
+def beside(suite, name: str):
     """With one more plugin, installed apart."""
     folder = BUILD / f"plugin-{name}"
     assert folder.is_dir(), f"make test installs it; for pytest alone: make .build/plugin-{name}"

@@ -66,7 +66,8 @@ def test_a_real_race_leaves_every_item_with_exactly_one(keeper: Keeper) -> None:
     keeper._lane.__class__ = wire.Lane
     for _ in range(300):
         assert all(keeper.put_ahead(item) for item in ITEMS)
-        begin, taken = threading.Barrier(2), []
+        begin = threading.Barrier(2)
+        taken: list[Message | None] = []
 
         def take(begin: threading.Barrier = begin, taken: list[Message | None] = taken) -> None:
             begin.wait()

@@ -49,13 +49,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "one.so"
 
 
-def findings(result) -> dict[str, list[str]]:  # type: ignore[no-untyped-def]
+def findings(result) -> dict[str, list[str]]:
     items = {item.nodeid.split("::")[1]: item for item in result.record.items}
     found = {name: [f"{k}: {w}" for a in item.attempts for k, w in a.dirt] for name, item in items.items()}
     return {name: these for name, these in found.items() if these}
 
 
-def left_behind(result) -> list[str]:  # type: ignore[no-untyped-def]
+def left_behind(result) -> list[str]:
     return [line for line in result.output.splitlines() if line.startswith("left behind:")]
 
 
@@ -158,7 +158,7 @@ def test_what_frameworks_start_once_is_known_and_what_items_leave_is_still_named
 
 
 @pytest.mark.parametrize("driver", [True, False])
-def test_what_a_driver_opens_for_itself_is_its_own(suite, driver: bool) -> None:  # type: ignore[no-untyped-def]
+def test_what_a_driver_opens_for_itself_is_its_own(suite, driver: bool) -> None:
     """CUDA keeps a pipe and a socket from the moment the device is opened; an item without a device has no such excuse."""
     (suite.path / "device").write_text("")
     suite.write(

@@ -302,7 +302,7 @@ KINDS = {
 }
 
 
-def dirt_of(result) -> dict[str, list[str]]:  # type: ignore[no-untyped-def]
+def dirt_of(result) -> dict[str, list[str]]:
     found = {}
     for item in result.record.items:
         kinds = [kind for attempt in item.attempts for kind, _ in attempt.dirt]

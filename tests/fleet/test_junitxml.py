@@ -27,7 +27,7 @@ def test_xfailed(): assert 0
 
 
 @pytest.fixture
-def cases(suite):  # type: ignore[no-untyped-def]
+def cases(suite):
     suite.write(test_m=ITEMS)
     suite.result = suite.pytest("--junitxml=x.xml", "--ondol-grace=0.2", "--ondol-native-stacks=0", devices="cpu:1")
     plugin = ElementTree.parse(suite.path / "x.xml").getroot()
@@ -78,8 +78,8 @@ def test_a_failed_preparation_did_not_fail_on_teardown(suite) -> None:
     (suite.path / "t.ondol.toml").write_text('[runtime.r]\nclass = "rt:Slow"\n[[task]]\nname = "a"\nruntime = "r"\n')
     suite.pytest("--junitxml=x.xml", "t.ondol.toml")
     (error,) = ElementTree.parse(suite.path / "x.xml").getroot().iter("error")
-    assert "on setup" in error.get("message")
-    assert "bad kernel" in error.get("message") + (error.text or "")
+    assert "on setup" in error.attrib["message"]
+    assert "bad kernel" in error.attrib["message"] + (error.text or "")
 
 
 def test_devices_that_were_set_aside_are_in_it(suite) -> None:
@@ -88,7 +88,7 @@ def test_devices_that_were_set_aside_are_in_it(suite) -> None:
     result = suite.pytest("--junitxml=x.xml", probe, "--ondol-retries=1", devices="sim:1")
     (quarantine,) = result.record.quarantines
     root = ElementTree.parse(suite.path / "x.xml").getroot()
-    told = {p.get("name"): p.get("value") for p in root.iterfind("testsuite/properties/property")}
+    told = {p.attrib["name"]: p.attrib["value"] for p in root.iterfind("testsuite/properties/property")}
     assert "melted" in told[f"quarantine.{quarantine.device}"]
 
 

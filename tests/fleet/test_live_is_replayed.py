@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,7 @@ def test_a_run_that_was_stopped_is_told_again_as_it_stopped(suite, how) -> None:
 # ---------------------------------------------------------------------- journals of earlier versions
 
 #: As version 1.0 wrote them, one of each kind that has changed since.
-OLD = [
+OLD: list[dict[str, Any]] = [
     {"e": "run", "devices": [{"name": "d0", "kind": "sim", "visible": "0"}], "mode": "forked"},
     {"e": "planned", "items": ["t.py::a", "t.py::b"]},
     {"e": "node-up", "node": "n1", "devices": ["n1/d0"], "host": "h", "waited": 0.5, "collected": 1.0, "mode": "forked"},
@@ -143,7 +144,7 @@ OLD = [
 
 def test_a_journal_of_an_earlier_version_is_still_read(tmp_path: Path) -> None:
     path = tmp_path / "old.jsonl"
-    lines = [{"t": 100.0 + number, **line} for number, line in enumerate(OLD)]
+    lines: list[dict[str, Any]] = [{"t": 100.0 + number, **line} for number, line in enumerate(OLD)]
     lines[2]["python"] = "3.12"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     record = load(path)

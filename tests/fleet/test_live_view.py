@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyte
 import pytest
@@ -34,7 +36,7 @@ WIDE, HIGH = 41, 12
 class Terminal:
     """A terminal of this size with a program in it; `screen` is what a person sees, `history` what has scrolled away."""
 
-    def __init__(self, command: list[str], **how: object) -> None:
+    def __init__(self, command: list[str], **how: Any) -> None:
         self.screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         self._controller, terminal = pty.openpty()
@@ -167,7 +169,7 @@ _TEXT = st.one_of(
 def test_a_line_of_the_log_is_lost_or_shown_twice(steps: list[str | int]) -> None:
     """Any text in any pieces, drawn at any moment with any number of devices: at the end the log reads as without us."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(terminal_window.shutil, "get_terminal_size", lambda: os.terminal_size((WIDE, HIGH)))
+        patch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((WIDE, HIGH)))
         plain, ours = _Recorder(), _Recorder()
         window = Window(ours)
         for step in steps:
@@ -306,7 +308,12 @@ def test_a_dumb_terminal_gets_no_view(suite) -> None:
     terminal = Terminal(command, cwd=suite.path, env={**environment, "TERM": "dumb"})
     seen: list[bytes] = []
     feed = terminal._stream.feed
-    terminal._stream.feed = lambda data: (seen.append(data), feed(data))
+
+    def listen(data: bytes) -> None:
+        seen.append(data)
+        feed(data)
+
+    terminal._stream.feed = listen  # type: ignore[method-assign]
     terminal.end()
     assert terminal.process.returncode == 0
     assert b"\x1b" not in b"".join(seen)

@@ -8,14 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from test_coming_from_xdist import beside
+
+from fleet.test_coming_from_xdist import beside
 
 pytestmark = pytest.mark.plugins()
 
 ONE = "def test_1(): open('ran', 'a').write('x')\n"
 
 
-def refused(suite, result, *words: str) -> None:  # type: ignore[no-untyped-def]
+def refused(suite, result, *words: str) -> None:
     assert result.status in {2, 4}, result.output
     assert "Traceback" not in result.output
     assert "INTERNALERROR" not in result.output

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from making import present
 from ondol.fleet import messages, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import Started
@@ -147,7 +148,7 @@ class Bench:
             if any(isinstance(message, messages.WorkerEnded) for message in found):
                 return found
             self.now += 0.05
-            self.agent._patience = lambda _now: 0.02  # type: ignore[method-assign]  # its death takes real time
+            self.agent._patience = lambda now: 0.02  # type: ignore[method-assign]  # its death takes real time
             self.agent._turn()
             found += self.told()
         raise AssertionError(f"it was never ended: {found}")
@@ -155,7 +156,7 @@ class Bench:
     def close(self) -> None:
         for process in self.started:
             process.kill()
-            process.stdin.close()
+            present(process.stdin).close()
             process.wait()
         for keeper in self.agent._keepers():
             keeper.close()
@@ -223,7 +224,7 @@ def test_a_worker_that_leaves_well_but_too_late_spoils_its_last_item(bench) -> N
     it.agent._obey(messages.Finish())
     it.now += 5.5
     it.agent._turn()
-    it.started[0].stdin.close()
+    present(it.started[0].stdin).close()
     (ended,) = [message for message in it.until_dead() if isinstance(message, messages.WorkerEnded)]
     assert (ended.abnormal, ended.late, ended.blamed) == (True, "finaliser", 1)
     assert "did not leave within 5 s" in ended.why
@@ -246,7 +247,7 @@ def test_a_worker_whose_death_and_last_words_come_together_harms_nobody(bench) -
     it: Bench = bench(Limits(native_dump=0))
     it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1"))
     it.says(Hello())
-    keeper = it.agent.slots["cpu0"].worker
+    keeper = present(it.agent.slots["cpu0"].worker)
     it.worker.send(Done(1, 1, 1))
     it.started[0].kill()
     os.waitid(os.P_PIDFD, keeper.pidfd, os.WEXITED | os.WNOWAIT)

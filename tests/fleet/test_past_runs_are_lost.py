@@ -14,6 +14,7 @@ import pytest
 
 from ondol.fleet import journal, kept, past
 from ondol.fleet.record import Book, load
+from ondol.host import files
 
 DAY = 86400.0
 
@@ -124,7 +125,7 @@ def test_a_full_disk_leaves_nothing_half(tmp_path: Path, history: str, monkeypat
         raise OSError(28, "No space left on device")
 
     path = write_run(tmp_path / "j.jsonl", "passed")
-    monkeypatch.setattr(kept.files, "write_all", full)
+    monkeypatch.setattr(files, "write_all", full)
     assert "No space left on device" in kept.keep(path, history)
     assert os.listdir(history) == []
 

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from ondol.fleet.agent.spares import fits
-from ondol.host import proctree
+from ondol.host import process, proctree
 from suites import Suite
 
 SPAWN = ("--ondol-start=spawn", "--ondol-judge=off", "--ondol-retries=0")
@@ -192,7 +192,7 @@ def test_one_stands_by_only_where_twice_its_memory_is_free(monkeypatch: pytest.M
     assert not fits(worker=1 << 30, free=(2 << 30) - 1)
     assert 0 < proctree.resident(os.getpid()) < proctree.free_memory()
     text = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 8 kB\n", "/proc/self/cgroup": "0::/job\n"}
-    monkeypatch.setattr(proctree.process, "read", lambda path: text.get(path, ""))
+    monkeypatch.setattr(process, "read", lambda path: text.get(path, ""))
     assert proctree.free_memory() == 8192
     text |= {"/sys/fs/cgroup/job/memory.max": "5000\n", "/sys/fs/cgroup/job/memory.current": "1000\n"}
     assert proctree.free_memory() == 4000, "a container's limit counts"
@@ -201,7 +201,7 @@ def test_one_stands_by_only_where_twice_its_memory_is_free(monkeypatch: pytest.M
 NO_MEMORY = """
     import os
     from ondol.fleet.agent import launch
-    from ondol.host import proctree
+    from ondol.host import process, proctree
     proctree.free_memory = lambda: 0
     real = launch.SpawnLauncher.start
     def start(*arguments):

@@ -28,7 +28,8 @@ def cached(suite):
 @pytest.mark.parametrize("flags", [["--lf"], ["--ff"], ["--lf", "-x"], ["--sw"]])
 def test_what_failed_last_is_remembered_as_by_plain_pytest(cached, flags) -> None:
     """A runner whose reports do not reach the cache makes `--lf` select everything, or nothing."""
-    for first in ([], flags):
+    nothing: list[str] = []
+    for first in (nothing, flags):
         plain = cached.plain("-o", "cache_dir=plain", *first)
         ours = cached.pytest("-o", "cache_dir=ours", "--ondol-judge=off", *first)
         assert ours.selected == plain.selected, first

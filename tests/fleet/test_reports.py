@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from making import present
 from ondol.cli.report import status_of
 from ondol.errors import UsageError
 from ondol.fleet import journal
@@ -30,7 +31,7 @@ def test_skip(): pytest.skip("why & how")
 
 
 @pytest.fixture
-def mixed(suite) -> RunRecord:  # type: ignore[no-untyped-def]
+def mixed(suite) -> RunRecord:
     suite.write(test_mixed=MIXED)
     suite.result = suite.pytest("--junitxml=plain.xml")
     return suite.result.record
@@ -41,20 +42,21 @@ def test_junit_is_what_jenkins_gitlab_and_github_read(mixed) -> None:
     assert root.tag == "testsuites"
     (suite,) = root
     cases = suite.findall("testcase")
-    assert int(suite.get("tests")) == len(cases) == 7
-    assert int(suite.get("failures")) == len(suite.findall("testcase/failure")) == 1
-    assert int(suite.get("errors")) == len(suite.findall("testcase/error")) == 1
-    assert int(suite.get("skipped")) == len(suite.findall("testcase/skipped")) == 1
+    assert int(suite.attrib["tests"]) == len(cases) == 7
+    assert int(suite.attrib["failures"]) == len(suite.findall("testcase/failure")) == 1
+    assert int(suite.attrib["errors"]) == len(suite.findall("testcase/error")) == 1
+    assert int(suite.attrib["skipped"]) == len(suite.findall("testcase/skipped")) == 1
     for case in cases:
         assert case.get("classname")
         assert case.get("name")
-        float(case.get("time"))
+        float(case.attrib["time"])
         properties = {p.get("name"): p.get("value") for p in case.findall("properties/property")}
         assert properties["device"] == "cpu0"
         assert properties["worker"]
     crash = next(c for c in cases if c.get("name") == "test_crash")
-    assert crash.find("error").get("type") == "crashed"
-    assert "SIGABRT" in crash.find("error").get("message")
+    error = present(crash.find("error")).attrib
+    assert error["type"] == "crashed"
+    assert "SIGABRT" in error["message"]
     assert len(crash.findall("rerunFailure")) == 1, "the first attempt is visible"
 
 
@@ -157,4 +159,4 @@ def test_an_item_that_was_tried_on_two_devices_is_one_test_case_in_pytests_junit
     (crash,) = (item for item in result.record.items if item.nodeid.endswith("test_crash"))
     assert len({attempt.device for attempt in crash.attempts}) == 2
     cases = ElementTree.parse(suite.path / "results.xml").findall(".//testcase")
-    assert sorted(case.get("name") for case in cases) == ["test_crash", "test_other"]
+    assert sorted(case.attrib["name"] for case in cases) == ["test_crash", "test_other"]

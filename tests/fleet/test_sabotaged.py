@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import breaking
 import pytest
-import test_closed_while_waiting
-import test_judging
-import test_kept_in_the_process
-import test_kills
-import test_live_is_replayed
-import test_misbehaviour
-import test_parity
-import test_schedule
-import test_what_prepare_returns
-import test_wire
 
+from fleet import (
+    breaking,
+    test_closed_while_waiting,
+    test_judging,
+    test_kept_in_the_process,
+    test_kills,
+    test_live_is_replayed,
+    test_misbehaviour,
+    test_parity,
+    test_schedule,
+    test_what_prepare_returns,
+    test_wire,
+)
 from ondol.fleet import situation, wire
 from suites import assert_turns_red
 

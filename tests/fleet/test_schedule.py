@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ondol.fleet.model import Device, Retire, Revoke, Run, Slot, Work
+from ondol.fleet.messages import Retire, Revoke
+from ondol.fleet.model import Device, Run, Slot, Work
 from ondol.fleet.schedule import Scheduler, build, infeasible
 
 

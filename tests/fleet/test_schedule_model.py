@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ondol.fleet.model import Action, Device, Retire, Revoke, Run, Slot, Unrunnable, Work
+from ondol.fleet.messages import Retire, Revoke
+from ondol.fleet.model import Action, Device, Run, Slot, Unrunnable, Work
 from ondol.fleet.schedule import build, infeasible
 
 GIB = 1 << 30
@@ -69,7 +70,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.scheduler.expecting = bool(self.missing)
         self.by_index = {w.index: w for w in self.works}
         self.queue: dict[str, list[Run]] = {}  # slot → handed and not ended; the first is running
-        self.requests: list[Action] = []
+        self.requests: list[Revoke | Retire] = []
         self.runs: dict[int, int] = {}
         self.allowed: dict[int, int] = {w.index: 1 for w in self.works}
         self.verdicts: dict[int, str] = {}
@@ -183,8 +184,8 @@ class SchedulerModel(RuleBasedStateMachine):
         for slot in [s for s in self.scheduler.running if s.removeprefix("gang:").startswith(f"{node}/")]:
             self.scheduler.retired(slot)
         for device in self.of_node(node):
-            for slot in self.slots[device.name]:
-                state = self.scheduler.slots[slot.name]
+            for own in self.slots[device.name]:
+                state = self.scheduler.slots[own.name]
                 assert not state.handed
                 state.warm = state.waiting = False
         self.advance()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ondol.fleet import schedule, wire
-from ondol.fleet.agent.agent import Agent, HostSlot
+from ondol.fleet.agent.agent import Agent
+from ondol.fleet.agent.keeper import HostSlot
 from ondol.fleet.messages import Lose, Message, Revoked, RunItem
 from ondol.fleet.model import Device, Run, Slot, Work
 from ondol.fleet.starts import Limits, Rules

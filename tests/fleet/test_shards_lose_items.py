@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from making import present
 from ondol.errors import UsageError
 from ondol.fleet import journal, kept, past, selection
 
@@ -100,9 +101,9 @@ def test_runs_that_end_while_the_shards_start_change_no_part(suite, tmp_path: Pa
     second = suite.pytest("--ondol-shard=2/2", history)
     parts = [[item.nodeid for item in result.record.items] for result in (first, second)]
     assert parts == [ids[:1], ids[1:]]
-    told = [re.search(r"shard ./2: . of 4 items, (.*?), by the durations of 1 run before", r.output)[1] for r in (first, second)]  # fmt: skip
+    told = [present(re.search(r"shard ./2: . of 4 items, (.*?), by the durations of 1 run before", r.output))[1] for r in (first, second)]  # fmt: skip
     assert told == ["90.0 s of 2.0 min", "30.0 s of 2.0 min"]
-    assert len({re.search(r"plan (\w{8})", result.output)[1] for result in (first, second)}) == 1
+    assert len({present(re.search(r"plan (\w{8})", result.output))[1] for result in (first, second)}) == 1
 
 
 def test_ones_own_history_which_other_machines_do_not_have_divides_nothing(suite) -> None:

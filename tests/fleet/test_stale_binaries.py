@@ -127,7 +127,7 @@ def test_inputs_are_told_apart(tmp_path: Path) -> None:
                 path.write_text(text)
         folder.mkdir(exist_ok=True)
         seen.add(digest([folder]))
-    texts = [["ab"], ["a", "b"], ["", "ab"], [["a", "b"]], [tmp_path / "0" / "a"], ["xy"], []]
+    texts: list[list[object]] = [["ab"], ["a", "b"], ["", "ab"], [["a", "b"]], [tmp_path / "0" / "a"], ["xy"], []]
     seen |= {digest(one) for one in texts}
     assert len(seen) == 13
     copy = tmp_path / "copy"

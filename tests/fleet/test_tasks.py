@@ -11,17 +11,17 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks"
 
 
 @pytest.fixture
-def example(suite, monkeypatch):  # type: ignore[no-untyped-def]
+def example(suite, monkeypatch):
     shutil.copytree(EXAMPLE, suite.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build", "__pycache__"))
     monkeypatch.setenv("SIM_BUILD", str(suite.path / "build"))
     return suite
 
 
-def short(result) -> dict[str, str]:  # type: ignore[no-untyped-def]
+def short(result) -> dict[str, str]:
     return {item.nodeid.split("::")[1]: item.verdict for item in result.record.items}
 
 
-def task_file(suite, name: str, body: str) -> None:  # type: ignore[no-untyped-def]
+def task_file(suite, name: str, body: str) -> None:
     (suite.path / f"{name}.ondol.toml").write_text(body)
 
 
@@ -261,7 +261,7 @@ RUNTIMES = '[runtime.graph]\nclass = "rt:Runtime"\n[runtime.tensormap]\nclass = 
 
 
 @pytest.fixture
-def cases(suite):  # type: ignore[no-untyped-def]
+def cases(suite):
     """Directories of cases, as seed 003 has them, made in an order that is not that of their names."""
     suite.write(rt=CASES)
     for name, runtime in {"vector": "tensormap", "bgemm": "graph", "matmul": "graph", "alltoall": "tensormap"}.items():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_schedule import devices, drain, slots
 
+from fleet.test_schedule import devices, drain, slots
 from ondol.fleet import xdist
 from ondol.fleet.model import Slot, SlotState, Work
 from ondol.fleet.schedule import build

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated import Suite, draw
-from simulation import World
 
+from fleet.simulated import Suite, draw
+from fleet.simulation import World
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.keeper import HostSlot, Keeper
 from ondol.fleet.agent.spares import Spares

@@ -22,7 +22,8 @@ MESSAGES = st.builds(Broken, st.text(max_size=5), st.text(max_size=50))
 @given(st.lists(st.tuples(st.binary(max_size=60), MESSAGES), max_size=12), st.integers(1, 40))
 def test_messages_survive_garbage_between_them(parts, chunk) -> None:
     stream = b"".join(garbage + encode(TOKEN, message) for garbage, message in parts)
-    decoder, found = Decoder(TOKEN), []
+    decoder = Decoder(TOKEN)
+    found: list[Message] = []
     for start in range(0, len(stream), chunk):
         found += decoder.feed(stream[start : start + chunk])
     assert found == [message for _, message in parts]
@@ -54,6 +55,7 @@ def test_what_a_test_pours_into_the_channel_is_not_remembered() -> None:
 
 def test_lone_surrogates_and_odd_objects_travel() -> None:
     (message,) = Decoder(TOKEN).feed(encode(TOKEN, LateReport(1, {"text": "\udcff", "odd": object})))
+    assert isinstance(message, LateReport)
     assert message.data["text"] == "\udcff"
     assert "object" in message.data["odd"]
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ondol.guard import lease
 from ondol.guard.lease import PATIENCE, Lease
-from ondol.host import process
+from ondol.host import files, process
 from people import ROOT
 
 
@@ -166,7 +166,7 @@ def test_full_disk_leaves_a_lease_behind(base: str, monkeypatch: pytest.MonkeyPa
     def full(_fd: int, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(lease.files, "write_all", full)
+    monkeypatch.setattr(files, "write_all", full)
     with pytest.raises(OSError, match="No space"):
         Lease(base).attempt()
     assert os.listdir(os.path.dirname(base)) == []

@@ -106,7 +106,7 @@ def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> Non
 def test_lock_service_that_never_answers_hangs_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead lock daemon holds whoever asks, in the kernel, for ever; on a network file system somebody else asks."""
     monkeypatch.setattr(lock_parts, "ANSWER", 0.3)
-    monkeypatch.setattr(lock_parts, "flock", lambda _fd, _shared: bool(time.sleep(3600)))
+    monkeypatch.setattr(lock_parts, "flock", lambda _fd, _shared: time.sleep(3600))
     part = file_part(LockPlace(str(tmp_path / "lock"), True), distant=True)
     with pytest.raises(OSError, match=r"no answer within 0\.3 seconds"):
         part.attempt(False)

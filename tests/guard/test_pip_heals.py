@@ -68,7 +68,7 @@ def test_damaged_download_fails_every_later_install(pip: Pip, damage: str) -> No
     data = bytearray(body.read_bytes())
     if damage == "changed":
         data[300:310] = b"x" * 10
-    body.write_bytes({"cut off": data[:700], "emptied": b"", "changed": data}[damage])
+    body.write_bytes({"cut off": data[:700], "emptied": bytearray(), "changed": data}[damage])
     healthy = {path: path.stat().st_ino for path in (body_of(pip, "beta"), body_of(pip, "gamma"))}
     for _ in range(2):
         assert pip.run(pip.words()).returncode != 0

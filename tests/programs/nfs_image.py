@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
 #: What the machine's kernel does not have built in; what these need is found in the modules themselves.
@@ -66,6 +67,13 @@ def which(name: str) -> str | None:
     return shutil.which(name, path=_PATH)
 
 
+def _there(name: str) -> str:
+    """Of a program that `missing_packages` has not missed."""
+    found = which(name)
+    assert found, name
+    return found
+
+
 def missing_packages() -> list[str]:
     return sorted({package for name, package in PROGRAMS.items() if not which(name)})
 
@@ -82,9 +90,9 @@ def boot(root: Path, work: Path, seconds: float) -> tuple[str, str]:
     disk = work / "disk"
     with disk.open("wb") as file:
         file.truncate(256 << 20)
-    subprocess.run([which("mkfs.ext4"), "-q", "-F", str(disk)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([_there("mkfs.ext4"), "-q", "-F", str(disk)], check=True, stdin=subprocess.DEVNULL)
     console, answer = work / "console", work / "answer"
-    command = [which("qemu-system-x86_64"), "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024"]
+    command = [_there("qemu-system-x86_64"), "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024"]
     command += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     command += ["-serial", f"file:{console}", "-serial", f"file:{answer}"]
     command += ["-drive", f"file={disk},if=virtio,format=raw,cache=unsafe"]
@@ -194,7 +202,7 @@ def _pack(tree: Path, into: Path) -> Path:
     names = b"".join(os.fsencode(path.relative_to(tree)) + b"\n" for path in sorted(tree.rglob("*")))
     with into.open("wb") as file:
         subprocess.run(
-            [which("busybox"), "cpio", "-o", "-H", "newc"],
+            [_there("busybox"), "cpio", "-o", "-H", "newc"],
             cwd=tree,
             input=names,
             stdout=file,
@@ -222,7 +230,7 @@ def _copy_python(root: Path, tree: Path) -> None:
     subprocess.run([sys.executable, "-m", "compileall", "-q", "-s", str(tree), str(tree / "ondol")], check=True)
 
 
-def _copy_tree(source: Path, target: Path, ignore: object) -> None:
+def _copy_tree(source: Path, target: Path, ignore: Callable[[Any, list[str]], Iterable[str]]) -> None:
     shutil.copytree(source, target, ignore=ignore, ignore_dangling_symlinks=True, dirs_exist_ok=True)
 
 

@@ -278,13 +278,14 @@ def cleaning(said, known):
 def main(answer):
     seed = int.from_bytes(os.urandom(4), "big")
     random.seed(seed)
-    said = {"seed": seed, "seconds": {}}
+    seconds: dict[str, float] = {}
+    said: dict[str, object] = {"seed": seed, "seconds": seconds}
 
     def step(work, *arguments):
         began = time.monotonic()
         result = work(said, *arguments)
-        said["seconds"][work.__name__] = round(time.monotonic() - began, 1)
-        print(work.__name__, said["seconds"][work.__name__], "s", flush=True)
+        seconds[work.__name__] = round(time.monotonic() - began, 1)
+        print(work.__name__, seconds[work.__name__], "s", flush=True)
         return result
 
     os.nice(-10)  # the one who kills must not wait behind the jobs
@@ -300,7 +301,7 @@ def main(answer):
     step(server_stops, known)
     step(cleaning, known)
     with open("/proc/uptime") as file:
-        said["seconds"]["machine"] = float(file.read().split()[0])
+        seconds["machine"] = float(file.read().split()[0])
     said["known"] = known
     with open(answer, "w") as file:
         json.dump(said, file)

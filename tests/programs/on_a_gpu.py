@@ -6,6 +6,6 @@ from ondol.cli.main import run
 from ondol.host import accelerator
 
 _, driver, model, *arguments = sys.argv
-accelerator.here = lambda: accelerator.Accelerators(driver, (model,))
+accelerator.here = lambda: accelerator.Accelerators(driver, (model,))  # type: ignore[assignment]
 sys.argv = ["ondol", *arguments]
 run()

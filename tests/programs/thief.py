@@ -9,7 +9,7 @@ import os
 import sys
 
 out, needles = sys.argv[1], [bytes.fromhex(word) for word in sys.argv[2:]]
-found = []
+found: list[str] = []
 libc = ctypes.CDLL(None, use_errno=True)
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 

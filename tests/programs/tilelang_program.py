@@ -33,7 +33,7 @@ JITKernel.from_database = classmethod(load_and_count)
 
 def add(n: int, block: int = 64):
     @T.prim_func
-    def main(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32"), z: T.Tensor((n,), "float32")):
+    def main(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32"), z: T.Tensor((n,), "float32")):  # type: ignore[valid-type]
         with T.Kernel(T.ceildiv(n, block)) as i:
             for j in T.serial(block):
                 z[i * block + j] = x[i * block + j] + y[i * block + j]
@@ -46,9 +46,14 @@ answer = []
 for block in (32, 64, 128):
     kernel = tilelang.compile(add(1024, block), out_idx=[2], target="c")
     answer.append(float(kernel(x, y).sum()))
-measured = []
+measured: list[int] = []
 if sys.argv[1:] == ["tune"]:
-    Profiler.do_bench = lambda self, *_, **__: measured.append(1) or float(len(measured))
+
+    def measure(_self, *_, **__):
+        measured.append(1)
+        return float(len(measured))
+
+    Profiler.do_bench = measure
     tuned = tilelang.autotune(configs=[{"block": 64}, {"block": 128}])(tilelang.jit(out_idx=[2], target="c")(add))
     kernel = tuned(1024)
     answer.append(float(kernel(x, y).sum()))

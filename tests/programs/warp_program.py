@@ -10,7 +10,7 @@ import warp as wp
 
 
 @wp.kernel
-def scale(x: wp.array(dtype=float), factor: float):
+def scale(x: wp.array(dtype=float), factor: float):  # type: ignore[valid-type]
     i = wp.tid()
     x[i] = x[i] * factor + 1.0
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,11 @@ pytestmark = [
 
 SOURCE = "int triple(int x) { return 3 * x; }\n"
 BUILD = "ccache gcc -c triple.c -o triple.o && ccache --print-stats"
-PULL_REQUEST = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/7/merge"}
+PULL_REQUEST: dict[str, Any] = {
+    "GITHUB_ACTIONS": "true",
+    "GITHUB_EVENT_NAME": "pull_request",
+    "GITHUB_REF": "refs/pull/7/merge",
+}
 
 
 class Build:
@@ -112,7 +117,7 @@ def test_damaged_object_is_linked(program: Program, checkout: Path) -> None:
 
 
 def test_ccache_is_touched_by_a_job_that_did_not_configure_it(program: Program, checkout: Path) -> None:
-    own = {"CCACHE_DIR": str(checkout / "own")}
+    own: dict[str, Any] = {"CCACHE_DIR": str(checkout / "own")}
     left = build(program, checkout, "-v", **own)
     assert left.status == 0
     assert "CCACHE" not in left.stderr

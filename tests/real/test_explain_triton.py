@@ -178,8 +178,8 @@ def test_bus_error_in_a_cut_off_helper_is_not_named(program: Program, public: Pa
     """The whole path of a launch, on a driver that does nothing."""
     driver, cache = public / "explained-driver", public / "explained-helper"
     driver.mkdir()
-    build = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", driver / "libcuda.so.1"]
-    subprocess.run([*build, ROOT / "tests" / "programs" / "fake_libcuda.c"], check=True)
+    build = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(driver / "libcuda.so.1")]
+    subprocess.run([*build, str(ROOT / "tests" / "programs" / "fake_libcuda.c")], check=True)
     env = {"TRITON_LIBCUDA_PATH": str(driver), "LD_LIBRARY_PATH": str(driver), "TRITON_CACHE_DIR": str(cache)}
     launch = [program.python, "-X", "faulthandler", str(program.programs / "launch.py")]
     assert program.run(launch, env=env).returncode == 0

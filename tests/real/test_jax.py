@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,10 @@ def test_program_compiled_again_for_another_user(jax: Warmed) -> None:
 
 def test_moved_cache_misses_without_ondol(jax: Warmed, tmp_path: Path) -> None:
     """With JAX's own defaults the key of an executable holds the cache's path; what Ondol sets takes it out."""
-    theirs = {**EVERYTHING, "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "xla_gpu_per_fusion_autotune_cache_dir"}
+    theirs: dict[str, Any] = {
+        **EVERYTHING,
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "xla_gpu_per_fusion_autotune_cache_dir",
+    }
     first = tmp_path / "first"
     assert jax.real.plain(first, **theirs).reused == 0
     first.rename(tmp_path / "moved")

@@ -61,7 +61,7 @@ def test_other_checkout_is_served(numba: Warmed, public: Path) -> None:
     """Its key holds the source's directory: another one misses, silently and harmlessly."""
     here, elsewhere = numba.real.script, public / "another-numba-checkout"
     elsewhere.mkdir()
-    numba.real.script = shutil.copy(here, elsewhere)
+    numba.real.script = shutil.copy(here, str(elsewhere))
     moved = numba.real.job(numba.store, options=("--publish", "never"))
     numba.real.script = here
     assert (moved.status, moved.made, moved.reused) == (0, 2, 0), moved

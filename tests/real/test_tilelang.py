@@ -35,7 +35,7 @@ def test_kernels_compiled_again_for_another_user_in_another_checkout(tilelang: W
     assert "PermissionError" in naked.stderr
     here, elsewhere = real.script, public / "another-tilelang-checkout"
     elsewhere.mkdir()
-    real.script = shutil.copy(here, elsewhere)
+    real.script = shutil.copy(here, str(elsewhere))
     tilelang.stays_warm(uid=UID)
     real.script = here
 

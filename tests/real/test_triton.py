@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,7 +158,8 @@ def test_seed_001_read_only_store_breaks_misses(triton: Triton, store: Path) -> 
 
 @pytest.mark.parametrize("variable", ["TRITON_CACHE_DIR", "TRITON_HOME"])
 def test_users_own_cache_directory_overridden(triton: Triton, store: Path, tmp_path: Path, variable: str) -> None:
-    job = triton.job(store, **{variable: str(tmp_path)})
+    theirs: dict[str, Any] = {variable: str(tmp_path)}
+    job = triton.job(store, **theirs)
     assert (job.status, job.compiled) == (0, 2)
     assert f"{variable}={tmp_path} is set and left as it is" in job.stderr
     assert len(list(tmp_path.rglob("*.cubin"))) == 2
@@ -187,7 +189,7 @@ def test_helper_library_built_again_or_given_to_another_python(
     source = ROOT / "tests" / "programs" / "fake_libcuda.c"
     driver = public / "driver"
     driver.mkdir(exist_ok=True)
-    build = ["gcc", "-shared", "-fPIC", "-o", driver / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", source]
+    build = ["gcc", "-shared", "-fPIC", "-o", str(driver / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1", str(source)]
     subprocess.run(build, check=True)
     env = {"TRITON_LIBCUDA_PATH": str(driver), "LD_LIBRARY_PATH": str(driver)}
     command = ["run", "--store", str(store), "--", program.python, str(program.programs / "launch.py")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def tuned(program: Program, public: Path) -> tuple[Machine, Run]:
     driver = public / "driver-of-autotuning"
     driver.mkdir()
     source = ROOT / "tests" / "programs" / "fake_libcuda.c"
-    build = ["gcc", "-shared", "-fPIC", "-o", driver / "libcuda.so.1", "-Wl,-soname,libcuda.so.1", source]
+    build = ["gcc", "-shared", "-fPIC", "-o", str(driver / "libcuda.so.1"), "-Wl,-soname,libcuda.so.1", str(source)]
     subprocess.run(build, check=True)
     store = public / "store-of-autotuning"
     assert program.ondol("store", "init", str(store)).returncode == 0
@@ -84,7 +85,7 @@ H100 = ("nvidia-580.159.04", "NVIDIA H100")
 
 
 @pytest.mark.parametrize("kept", [{"KEPT": "1"}, {"TRITON_CACHE_AUTOTUNING": "1"}], ids=["program", "user"])
-def test_results_that_are_kept_anyway_are_measured_again_in_every_job(machine: Machine, kept: dict[str, str]) -> None:
+def test_results_that_are_kept_anyway_are_measured_again_in_every_job(machine: Machine, kept: dict[str, Any]) -> None:
     """Without an option: plain Triton finds them again in its own cache, so a job must not be slower than that."""
     cold = machine.job(fastest=2, gpu=H100, **kept)
     assert (cold.made, cold.said["answer"]) == (CONFIGURATIONS, 256), cold

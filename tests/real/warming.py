@@ -96,7 +96,7 @@ DAMAGES: dict[str, Callable[[Path, bytes], None]] = {"truncated": _truncate, "em
 class Warmed:
     """A store that one job has filled. Tests that write get a copy."""
 
-    def __init__(self, real: Real, store: Path, *arguments: str, **env: str) -> None:
+    def __init__(self, real: Real, store: Path, *arguments: str, **env: Any) -> None:
         self.real, self.store, self.arguments, self.env = real, store, arguments, env
         done = real.program.ondol("store", "init", str(store), "--writers", str(UID))
         assert done.returncode == 0, done.stderr

@@ -36,7 +36,7 @@ def test_the_file_holds_nothing_of_it_in_the_clear(place: Path) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9+/]+=*", one) for one in data)
 
 
-def test_the_page_forbids_itself_everything_but_its_own_script_and_style(browser, place: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_page_forbids_itself_everything_but_its_own_script_and_style(browser, place: Path) -> None:
     """Should a hole ever be found, what gets through it still cannot run or send anything."""
     opened = Window(browser)
     page = opened.open(place / "page.html")

@@ -77,7 +77,7 @@ class TestIncident:
         """Its second part without Ondol, on the caches that the first run has left: the same failures, status 1."""
         script = script_of("tileops")
 
-        class WithoutOndol(script.Nightly):  # type: ignore[name-defined,misc]
+        class WithoutOndol(script.Nightly):  # type: ignore[name-defined]
             def __init__(self, place: Path) -> None:
                 super().__init__(place)
                 self.caches = told.place / "ci-cache"

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, why_not
 
+from slurm.cluster import Cluster, why_not
 from suites import Suite
 
 

@@ -6,11 +6,12 @@ import os
 import signal
 
 import pytest
-import test_slurm
-from cluster import Cluster
-from test_slurm import ALL, WAITING, end_of, events, start, started
 
+from making import present
 from ondol.fleet.record import load
+from slurm import test_slurm
+from slurm.cluster import Cluster
+from slurm.test_slurm import ALL, WAITING, end_of, events, start, started
 from suites import Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.fault]
@@ -56,5 +57,5 @@ def test_a_node_that_was_drained_before_is_waited_for_without_a_reason(suite: Su
     assert "PENDING" in all_three.output
     others = suite.ondol("--engine=slurm", "--slurm=--nodes=2 --gpus-per-node=2 --time=5", devices="auto")
     assert (others.status, others.verdicts) == (0, {"test_1": "passed"}), others.output
-    assert {event["node"] for event in events(others.journal, "node-waits")} == {"n1", "n3"}
+    assert {event["node"] for event in events(present(others.journal), "node-waits")} == {"n1", "n3"}
     assert not cluster.jobs()

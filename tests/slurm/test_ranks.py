@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, wait_for
 
 from ondol.store import marker
 from people import Program
+from slurm.cluster import Cluster, wait_for
 from walls.rooms import rooms_in, standin, titles
 
 pytestmark = [pytest.mark.real, pytest.mark.root]

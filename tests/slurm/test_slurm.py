@@ -11,12 +11,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from cluster import Cluster
 
 from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import proctree
 from ondol.report import run_json, run_junit
+from slurm.cluster import Cluster
 from suites import Result, Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root]

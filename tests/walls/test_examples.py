@@ -39,7 +39,9 @@ class Host:
             "ONDOL_ROOM_DIR": str(self.rooms),
         }
 
-    def sh(self, script: str, shell: tuple[str, ...] = ("bash", "-e"), **env: str) -> subprocess.CompletedProcess[str]:
+    def sh(
+        self, script: str, shell: tuple[str, ...] = ("bash", "-e"), /, **env: str
+    ) -> subprocess.CompletedProcess[str]:
         # The examples name their sites' own places.
         script = script.replace("/ci-cache/ondol", str(self.store)).replace("/shared/ondol", str(self.store))
         return subprocess.run(

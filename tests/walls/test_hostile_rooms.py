@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,7 +229,7 @@ def test_room_for_another_user_cannot_be_used_by_it(program: Program, shared_sto
 def test_room_for_another_user_without_root_is_opened_to_everybody(
     program: Program, shared_store: Path, place: Path
 ) -> None:
-    how = {"uid": 1234} if os.geteuid() == 0 else {}
+    how: dict[str, Any] = {"uid": 1234} if os.geteuid() == 0 else {}
     other = "1235" if os.geteuid() != 1235 else "1236"
     words = ["open", "--store", str(shared_store), "--room-dir", str(place), "--uid", other]
     done = program.ondol(*words, **how)

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,7 +224,7 @@ def test_ranks_of_different_jobs_meet(ranks: Ranks, program: Program) -> None:
     """Another step, another store, another scope, or no wish to share: a room of one's own."""
     other = ranks.place / "other"
     assert program.ondol("store", "init", str(other)).returncode == 0
-    variants: list[tuple[tuple[str, ...], dict[str, str]]] = [
+    variants: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         ((), {}),
         ((), {"SLURM_STEP_ID": "1"}),
         (("--store", str(other)), {}),
@@ -272,7 +273,8 @@ def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between making it and having its lock: another rank finds it empty, and removes it. Twice, then not."""
-    whole, swept = rendezvous._wait_for, []
+    whole = rendezvous._wait_for
+    swept: list[str] = []
 
     def sweep_first(lock: int, path: str, deadline: float) -> None:
         if len(swept) < 2:

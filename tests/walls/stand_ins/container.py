@@ -11,7 +11,8 @@ import sys
 
 WITH_VALUE = {"--volume", "--env", "--gpus", "--user", "--network", "--workdir"}
 called, *words = sys.argv[1:]
-mounts, variables = [], {}
+mounts: list[tuple[str, str, str]] = []
+variables: dict[str, str] = {}
 if called == "docker":
     assert words.pop(0) == "run", sys.argv
 while words and words[0].startswith("-"):
@@ -25,9 +26,9 @@ while words and words[0].startswith("-"):
         assert os.path.isdir(source), source
         mounts.append((source, target, mode))
     elif name == "--env":
-        variables.update([value.split("=", 1)])
+        variables |= dict([value.split("=", 1)])
     elif name == "--export":
-        variables.update(pair.split("=", 1) for pair in value.split(",") if pair != "ALL")
+        variables |= dict(pair.split("=", 1) for pair in value.split(",") if pair != "ALL")
     elif name not in {*WITH_VALUE, "--rm", "--container-env", "--container-image", "--no-container-mount-home"}:
         sys.exit(f"unknown flag: {word}")
 if called == "docker":
