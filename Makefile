@@ -13,7 +13,7 @@ BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-djang
 LOCK ?= packaging/dev-lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench bench-gpu quick docs dist release lock clean
+.PHONY: help demo test check unit bench bench-gpu quick coverage docs dist release lock clean
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -32,6 +32,9 @@ check: $(VENV)/.dev   ## lint and types only
 
 quick: $(VENV)/.dev   ## what decides, the contracts, the layers: seconds, after every change
 	$(BIN)/python tests/side_by_side.py --only tests/unit --only tests/conformance --only tests/architecture
+
+coverage: $(VENV)/.dev   ## which lines the quick tests and tests/e2e reach, per room; the pages are in .build/coverage/html
+	$(BIN)/python tests/covered.py
 
 unit: $(VENV)/.dev    ## the fast tests only
 	$(BIN)/python -m pytest -m "not real and not fault and not root"

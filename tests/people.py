@@ -38,7 +38,8 @@ class Program:
 
     def env(self, **extra: str) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(self.path), "TRITON_DEFAULT_FP_FUSION": "1"}
-        return {**base, "PYTHONDONTWRITEBYTECODE": "1", **extra}
+        measured = {name: os.environ[name] for name in ("COVERAGE_PROCESS_CONFIG",) if name in os.environ}
+        return {**base, **measured, "PYTHONDONTWRITEBYTECODE": "1", **extra}
 
     def ondol(
         self,
