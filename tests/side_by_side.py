@@ -201,7 +201,8 @@ def finish(outcomes: list[Outcome], planned: int, began: float) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    parser.add_argument("--lanes", type=int, default=os.cpu_count() or 1, help="processes side by side")
+    most = (os.cpu_count() or 1) + 1  # one more than there are cores: somebody always waits
+    parser.add_argument("--lanes", type=int, default=most, help=f"processes side by side ({most})")
     parser.add_argument("--remember", action="store_true", help=f"write {SECONDS.name}")
     parser.add_argument("--only", action="append", metavar="FOLDER", help="files below this folder; may be repeated")
     mine, options = parser.parse_known_args()

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.plugins()
+
+@pytest.fixture
+def suite(suite, request):
+    """With pytest-xdist and no other plugin but ours; or without it."""
+    if not suite.all_plugins and "without-xdist" not in request.node.name:
+        suite.plugins.append("xdist")
+    return suite
+
 
 BUILD = Path(__file__).parents[2] / ".build"
 #: With pytest-xdist's own fixtures and options, and with ours in its absence.
@@ -22,6 +29,8 @@ def beside(suite, name: str):
     folder = BUILD / f"plugin-{name}"
     assert folder.is_dir(), f"make test installs it; for pytest alone: make .build/plugin-{name}"
     suite.variables["PYTHONPATH"] = ":".join([str(suite.path), str(folder), os.environ.get("PYTHONPATH", "")])
+    suite.all_plugins = True
+    suite.plugins.clear()
     return suite
 
 
@@ -46,7 +55,7 @@ WHO = """
     "named", [{}, {"PYTEST_PLUGINS": "ondol.pytest_plugin,xdist.plugin"}, {"PYTEST_ADDOPTS": "-p xdist"}]
 )
 def test_its_options_are_there_where_it_is_installed_and_not_loaded_by_itself(suite, named) -> None:
-    suite.all_plugins = False
+    suite.plugins.clear()
     suite.variables = named
     suite.write(test_a="def test_1(worker_id): assert worker_id in {'gw0', 'gw1'}\ndef test_2(): pass\n")
     result = suite.pytest("-n2", "--dist=loadfile", devices="cpu")
@@ -285,6 +294,7 @@ def test_a_number_that_nobody_typed_is_named_with_its_file(suite) -> None:
     assert suite.ondol(devices="sim:2").status == 0
 
 
+@pytest.mark.plugins
 def test_without_our_workers_and_without_xdist_the_options_are_refused(suite) -> None:
     """They exist for runs of ours: in any other they must not be taken in silence."""
     suite.write(test_a="def test_1(): pass\n")
@@ -294,6 +304,7 @@ def test_without_our_workers_and_without_xdist_the_options_are_refused(suite) ->
         assert "pytest-xdist" in result.output
 
 
+@pytest.mark.plugins
 @pytest.mark.parametrize("flags", [["-n2"], ["--dist=loadfile", "-n2"]])
 def test_coverage_is_whole_where_it_was_taken_by_xdist(suite, flags) -> None:
     """pytest-cov waits for xdist's workers when it sees `-n`, and then has nothing to report."""
@@ -439,6 +450,7 @@ def test_what_cannot_be_given_is_refused_with_the_name_of_the_conftest(suite, od
     assert not suite.survivors()
 
 
+@pytest.mark.plugins
 def test_a_hook_for_nodes_beside_pytest_covs_own(suite) -> None:
     """pytest-cov has both hooks too, for workers that xdist starts: ours it knows as forks."""
     suite.write(conftest=SHARES.format(optional=""), test_a=USES)
