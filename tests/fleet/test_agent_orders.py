@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -40,3 +43,26 @@ def test_an_item_that_kills_the_agent_at_once_has_never_run(controller, tmp_path
     here.queue.append(RunItem("cpu0", 7, 1, 7, "t.py::a"))
     agent._pump(here)
     assert heard == [Started("cpu0", "cpu0-1", 7, 1, False)], "known when the item begins"
+
+
+@pytest.mark.parametrize("first", ["the worker", "the agent"])
+def test_a_worker_that_died_of_its_nodes_notice_has_not_crashed(controller, tmp_path, first) -> None:
+    """Slurm sends SIGTERM to one process after the other: the worker may be dead before the agent hears of it."""
+    agent = Agent(controller.agents, None, Limits(), Rules(str(tmp_path), term_is_notice=True))  # type: ignore[arg-type]
+    before = signal.signal(signal.SIGTERM, agent._on_term)
+    notice = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+    try:
+        notice.start()
+        if first == "the agent":
+            notice.join()
+        worker: Any = SimpleNamespace(ladder=None)
+        assert agent._kind_of_death(worker, signal.SIGTERM) == "device-lost"
+    finally:
+        notice.join()
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_worker_that_died_of_a_signal_where_that_is_no_notice_has_crashed(controller, tmp_path) -> None:
+    agent = Agent(controller.agents, None, Limits(), Rules(str(tmp_path)))  # type: ignore[arg-type]
+    worker: Any = SimpleNamespace(ladder=None)
+    assert agent._kind_of_death(worker, signal.SIGTERM) == "crashed"

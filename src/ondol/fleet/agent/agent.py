@@ -7,6 +7,7 @@ itself.
 
 import gc
 import os
+import select
 import selectors
 import signal
 import time
@@ -23,6 +24,9 @@ from ondol.fleet.agent.spares import Spares
 from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message, RunItem, never
 from ondol.fleet.starts import Limits, Place, Rules
 from ondol.host import killing, proctree
+
+#: Seconds between the first and the last process of a node to which Slurm sends its SIGTERM.
+NOTICE_PATIENCE = 2.0
 
 
 class Agent:
@@ -518,8 +522,17 @@ class Agent:
             return "interrupted"
         if keeper.ladder is not None:
             return keeper.ladder.kind
-        # A node that is taken away sends SIGTERM to all: then it died of the notice, not of itself.
-        return "device-lost" if self.noticed and status == signal.SIGTERM else "crashed"
+        return "device-lost" if status == signal.SIGTERM and self._is_noticed() else "crashed"
+
+    def _is_noticed(self) -> bool:
+        """A node that is taken away sends SIGTERM to all: then a worker died of the notice, not of itself.
+
+        It comes to one process after the other, and a worker may be dead before we hear of it.
+        """
+        until = time.monotonic() + (NOTICE_PATIENCE if self.rules.term_is_notice else 0.0)
+        while not self.noticed and time.monotonic() < until:
+            select.select([], [], [], 0.01)
+        return self.noticed
 
     def _cut_off(self, keeper: Keeper, how: messages.How, reason: str) -> None:
         """The attempt did not end by itself."""
