@@ -195,8 +195,6 @@ def load(job: Job) -> None:
 
     if not job.managed:
         return
-    from ondol.host import proctree  # noqa: F401
-
     for tool in job.managed:
         registry.load(tool)
     try:

@@ -70,8 +70,6 @@ def seal() -> None:
     Call before the helper is forked that works beside the command: it has the key too, and on a busy machine its first
     step may come after the command's last.
     """
-    import fnmatch  # noqa: F401
-    import hashlib  # noqa: F401
     import pickletools  # noqa: F401
     import subprocess  # noqa: F401
     import threading  # noqa: F401

@@ -35,7 +35,7 @@ WISH = pytest.StashKey[Wish]()
 
 def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
     """Only where pytest-xdist, which adds them itself, will not be loaded."""
-    if find_spec("xdist") is not None and not manager.is_blocked("xdist") and _is_loaded(manager):
+    if _is_loaded(manager):
         return
     group = parser.getgroup("xdist", "pytest-xdist's options, for runs with --ondol-devices")
     number = {"type": lambda text: int(text) if is_number(text) else text, "metavar": "N"}
@@ -53,6 +53,8 @@ def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
 
 def _is_loaded(manager: pytest.PytestPluginManager) -> bool:
     """Now or soon: by itself, as installed plugins are, unless that was forbidden; else because somebody names it."""
+    if find_spec("xdist") is None or manager.is_blocked("xdist"):
+        return False
     by_itself = not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     return by_itself or manager.hasplugin("xdist") or "xdist" in os.environ.get("PYTEST_PLUGINS", "")
 
