@@ -30,13 +30,13 @@ check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-quick: $(VENV)/.dev   ## what decides, the contracts, the layers: seconds, after every change
+quick: $(VENV)/.dev .build/tools   ## what decides, the contracts, the layers: seconds, after every change
 	$(BIN)/python tests/side_by_side.py --only tests/unit --only tests/conformance --only tests/architecture
 
-coverage: $(VENV)/.dev   ## which lines the quick tests and tests/e2e reach, per room; the pages are in .build/coverage/html
+coverage: $(VENV)/.dev .build/tools   ## which lines the quick tests and tests/e2e reach, per room; the pages are in .build/coverage/html
 	$(BIN)/python tests/covered.py
 
-unit: $(VENV)/.dev    ## the fast tests only
+unit: $(VENV)/.dev .build/tools    ## the fast tests only
 	$(BIN)/python -m pytest -m "not real and not fault and not root"
 
 bench: $(VENV)/.dev   ## measure the speed claims of docs/benchmarks.md, side by side with their peers
