@@ -10,6 +10,7 @@ the seconds of each file to `tests/seconds.json`, from which the next run makes 
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import NamedTuple
 
 from running_together import group_of
@@ -199,6 +201,13 @@ def finish(outcomes: list[Outcome], planned: int, began: float) -> int:
     return 1 if red or lost else 0
 
 
+def compile_ondol() -> None:
+    """Where `PYTHONDONTWRITEBYTECODE` is set, as in many images, each of the thousands of Pythons that tests start would
+    compile Ondol anew: a third of what a small `ondol test` costs. By its hash, so that a test may edit a source.
+    """
+    compileall.compile_dir(ROOT / "src", quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     most = (os.cpu_count() or 1) + 1  # one more than there are cores: somebody always waits
@@ -212,6 +221,7 @@ def main() -> int:
     if not files:
         parser.error(f"no test file is below {', '.join(mine.only)}; folders are named as tests/unit")
     planned = batches(files, json.loads(SECONDS.read_text()) if SECONDS.exists() else {})
+    compile_ondol()
     place = Path(tempfile.mkdtemp(prefix="side-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     outcomes = Lanes(planned, place, options).run(mine.lanes)
