@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.report import table
 
 #: `nobody`: a user that every machine has and that owns nothing.
@@ -80,9 +80,9 @@ def _job(label: str, checkout: Path, options: list[str], uid: int | None = None)
     if done.returncode:
         raise SystemExit(f"the demo job ended with status {done.returncode}")
     report: dict[str, Any] = json.loads(answer.read_text())["tools"]["triton"]
-    saved = words.seconds(report["seconds_saved"]) if report["seconds_saved"] else "-"
+    saved = units.seconds(report["seconds_saved"]) if report["seconds_saved"] else "-"
     numbers = [str(report[name]) for name in ("filled", "used", "new", "published")]
-    return (label, words.seconds(took), *numbers, saved)
+    return (label, units.seconds(took), *numbers, saved)
 
 
 def _why_not_another_user(base: Path) -> str:

@@ -8,8 +8,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ondol import words
-from ondol.errors import UsageError
+from ondol import units
+from ondol.errors import UsageError, closest, did_you_mean
+from ondol.foreign_text import is_plain_name, printable
 from ondol.options import BY_NAME, FILES_ONLY, OUTSIDE, PREFIX, PROJECT, Option
 
 TYPED_HERE = "command line"
@@ -63,7 +64,7 @@ class Settings:
         return [(BY_NAME[name], value) for name, value in self._values.items()]
 
 
-class File(NamedTuple):
+class SettingsFile(NamedTuple):
     """What a settings file says."""
 
     path: str
@@ -75,7 +76,7 @@ class File(NamedTuple):
 def merge(
     flags: Mapping[str, Any],
     env: Mapping[str, str],
-    files: Sequence[File] = (),
+    files: Sequence[SettingsFile] = (),
     directory: str = "",
     warnings: Sequence[str] = (),
 ) -> Settings:
@@ -118,24 +119,24 @@ def _odd_variables(env: Mapping[str, str]) -> list[str]:
         elif name.startswith(PREFIX) and name not in INTERNAL:
             # Without what all of them have in common, which would make everything alike.
             likely = {variable.removeprefix(PREFIX): variable for variable in known}
-            meant = words.closest(name.removeprefix(PREFIX), list(likely), 0.75)
+            meant = closest(name.removeprefix(PREFIX), list(likely), 0.75)
             remarks += [f"{name} is no setting; did you mean {likely[meant]}?"] if meant else []
-    return [words.printable(remark) for remark in remarks]
+    return [printable(remark) for remark in remarks]
 
 
 def _believed(option: Option, value: Any, standing: int) -> bool:
     return standing >= min(option.least, OUTSIDE) or value in option.tight
 
 
-def _passed_over(file: File, keys: list[str]) -> str:
+def _passed_over(file: SettingsFile, keys: list[str]) -> str:
     why = "on CI anybody's pull request can edit it" if file.standing == PROJECT else "that is not a project's to say"
     options = [option for option in BY_NAME.values() if option.key in keys]
     typed = " ".join(f"--{option.name}" for option in options if option.least != FILES_ONLY)
     instead = " or ".join(filter(None, (typed, f"{USER_FILE} or {SITE_FILE}")))
-    return f"{words.printable(file.path)}: {', '.join(keys)} passed over, because {why} (instead: {instead})"
+    return f"{printable(file.path)}: {', '.join(keys)} passed over, because {why} (instead: {instead})"
 
 
-def _from_file(file: File) -> tuple[dict[str, Value], list[str]]:
+def _from_file(file: SettingsFile) -> tuple[dict[str, Value], list[str]]:
     """(values by option name, what in it makes no sense)"""
     known = {option.key: option for option in BY_NAME.values()}
     values: dict[str, Value] = {}
@@ -146,8 +147,8 @@ def _from_file(file: File) -> tuple[dict[str, Value], list[str]]:
                 value = convert(option, raw, file.path, os.path.dirname(file.path))
                 values[option.name] = Value(value, file.path)
             elif len(bad) < _COMPLAINTS:  # a megabyte of unknown keys is not worth a minute of suggestions
-                hint = words.did_you_mean(key, list(known), "ondol config lists the keys")
-                raise UsageError(f"unknown key {key!r:.80} in {words.printable(file.path)}", hint=hint)
+                hint = did_you_mean(key, list(known), "ondol config lists the keys")
+                raise UsageError(f"unknown key {key!r:.80} in {printable(file.path)}", hint=hint)
         except UsageError as error:
             bad.append(error.line())
     return values, bad[:_COMPLAINTS]
@@ -175,7 +176,7 @@ def convert(option: Option, raw: Any, origin: str = TYPED_HERE, directory: str =
         raise UsageError(
             f"{f'--{option.name}' if typed else f'{option.name} ='} {raw!r:.80} is not possible",
             because="" if typed else f"from {origin}",
-            hint=words.did_you_mean(str(raw), known, f"expected {expected or ' or '.join(known)}"),
+            hint=did_you_mean(str(raw), known, f"expected {expected or ' or '.join(known)}"),
         )
 
 
@@ -233,12 +234,12 @@ def _count(raw: Any) -> Any:
 
 
 def _size(raw: Any) -> Any:
-    size = raw if type(raw) is int else words.parse_size(raw)
+    size = raw if type(raw) is int else units.parse_size(raw)
     return _good(size, size >= 0)
 
 
 def _duration(raw: Any) -> Any:
-    seconds = float(raw) if type(raw) in (int, float) else words.parse_duration(raw)
+    seconds = float(raw) if type(raw) in (int, float) else units.parse_duration(raw)
     return _good(seconds, 0 <= seconds < float("inf"))
 
 
@@ -247,7 +248,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "text": (_text, "a text"),
     "pair": (_text, "a text"),
     "path": (_path, "a path: name a directory or a file; this version speaks no s3://"),
-    "name": (lambda raw: _good(raw, words.is_plain_name(raw)), "a plain name: letters, digits, . _ - only"),
+    "name": (lambda raw: _good(raw, is_plain_name(raw)), "a plain name: letters, digits, . _ - only"),
     "flag": (_flag, "true or false"),
     "choice": (_choice, ""),
     "switch": (_switch, "auto, on or off"),

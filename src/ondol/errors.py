@@ -81,3 +81,16 @@ class EntryUnfit(OndolError):
 
 class RoomError(OndolError):
     """No directory on this machine can hold a private room."""
+
+
+def closest(word: str, known: list[str], likeness: float = 0.6) -> str:
+    """The known word that was probably meant, or empty."""
+    import difflib  # only on the way to an error message
+
+    return next(iter(difflib.get_close_matches(word[:60], known, n=1, cutoff=likeness)), "")
+
+
+def did_you_mean(word: str, known: list[str], otherwise: str) -> str:
+    """The hint of every error about a word that is not known."""
+    meant = closest(word, known)
+    return f"did you mean {meant}? Else: {otherwise}" if meant else otherwise

@@ -7,7 +7,7 @@ about trust. Imported by every pytest that has Ondol installed, so it imports ne
 
 from typing import Any, NamedTuple
 
-from ondol import words
+from ondol import units
 
 PREFIX = "ONDOL_"
 #: Whose file it is. A project's, on CI, where a pull request can have edited it; one's own checkout's, off CI; and
@@ -76,9 +76,9 @@ class Option(NamedTuple):
         if isinstance(value, list):
             return ",".join(map(str, value))
         if self.kind == "size" and value is not None:
-            return words.size(value)
+            return units.size(value)
         if self.kind == "duration" and value is not None:
-            return words.duration(value)
+            return units.duration(value)
         return "" if value is None else str(value)
 
     def about(self) -> str:

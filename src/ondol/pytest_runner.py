@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ondol import exitcodes, words
+from ondol import exitcodes
 from ondol.config import convert
 from ondol.engines import choose
 from ondol.errors import OndolError
@@ -15,6 +15,7 @@ from ondol.fleet import devices, fork_check, journal, pytest_inside
 from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.starts import ForNodes
 from ondol.fleet.worker import spawned
+from ondol.foreign_text import printable
 from ondol.host import own_python
 from ondol.options import IN_PYTEST
 from ondol.report import run_markdown, run_replay, run_summary
@@ -25,7 +26,7 @@ from ondol.testing.facts import stand_ins
 SPEC = pytest.StashKey[str]()
 #: Whether `ondol test` is outside, and does what is left to do after the run.
 FRONT = pytest.StashKey[bool]()
-STATION = pytest.StashKey["node.Station | None"]()
+NODE_PROCESS = pytest.StashKey["node.NodeProcess | None"]()
 
 
 def before_conftests(early_config: pytest.Config, parser: pytest.Parser, arguments: list[str]) -> None:
@@ -39,29 +40,29 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
         _answer_from_facts(early_config)
     if not spec or spawned.is_spawned():
         return
-    station = early_config.stash[STATION] = node.adopt()
+    node_process = early_config.stash[NODE_PROCESS] = node.adopt()
     per_device = options.ondol_workers_per_device
     try:
-        if station is None:
+        if node_process is None:
             mistyped.check(early_config, parser, arguments)
             xdist_options.check(early_config)
-            if run_session.wish_of(early_config).far:
+            if run_session.node_options(early_config).far:
                 xdist_options.counted(early_config, spec, None, per_device)
                 return  # the tests run on nodes, which look for their own devices
         fleet = devices.choose(spec, os.environ, tuple(options.ondol_device_env))
-        if station is None:
+        if node_process is None:
             counted = xdist_options.counted(early_config, spec, fleet, per_device)
             fleet = fleet if counted == spec else devices.choose(counted, os.environ)
             early_config.stash[SPEC] = counted
     except OndolError as error:
-        if station is not None:
-            station.fail(error)
+        if node_process is not None:
+            node_process.fail(error)
         raise pytest.UsageError(str(error))
     fork_check.watch(early_config)
     _answer_from_facts(early_config)
     workers = len(fleet.devices) * per_device
     os.environ.update(devices.thread_caps(workers, os.environ))
-    if station is None:
+    if node_process is None:
         local_agent.begin(early_config, workers)
 
 
@@ -93,7 +94,7 @@ def wanted(config: pytest.Config) -> str:
     given = config.known_args_namespace.ondol_devices
     # `ondol test` gives an empty one when nothing was typed: then the ini file may have something to say.
     spec = str(given or config.getini("ondol_devices") or "")
-    return spec or ("auto" if given is not None or run_session.wish_of(config).far else "")
+    return spec or ("auto" if given is not None or run_session.node_options(config).far else "")
 
 
 def take_over(config: pytest.Config) -> None:
@@ -116,20 +117,20 @@ def take_over(config: pytest.Config) -> None:
         if typed:  # in addopts they are for the runs that ask for us
             raise pytest.UsageError(f"{typed[0]} does nothing without --ondol-devices: add --ondol-devices=auto")
         return
-    station = config.stash.get(STATION, None)
-    if station is None:
+    node_process = config.stash.get(NODE_PROCESS, None)
+    if node_process is None:
         refuse_debuggers(config)
     else:
         given = config.option.basetemp
-        pytest_inside.stay_out_of_the_way(config, os.path.join(given, station.start.node) if given else "")
+        pytest_inside.stay_out_of_the_way(config, os.path.join(given, node_process.start.node) if given else "")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
-    if station is None:
+    if node_process is None:
         config.pluginmanager.register(Runner(config, spec), "ondol-runner")
     else:
         fleet = run_session.choose_fleet(config, spec)
-        config.pluginmanager.register(node.NodePlugin(config, station, fleet), "ondol-node")
+        config.pluginmanager.register(node.NodePlugin(config, node_process, fleet), "ondol-node")
 
 
 def refuse_debuggers(config: pytest.Config) -> None:
@@ -151,7 +152,7 @@ class Runner:
         try:
             told = ForNodes.take()
             settings = told.settings if told else None
-            wish = run_session.wish_of(config)
+            wish = run_session.node_options(config)
             engine = choose.choose(wish, os.environ)
             if engine is None:
                 self.fleet = run_session.choose_fleet(config, spec)
@@ -204,7 +205,7 @@ class Runner:
             items[:] = [items[place] for place in chosen.places]
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        return [words.printable(f"ondol: {line}") for line in self.told]
+        return [printable(f"ondol: {line}") for line in self.told]
 
     # ------------------------------------------------------------------ the run
 
@@ -216,7 +217,7 @@ class Runner:
         if not session.items:
             return True
         try:
-            wish = self.config.stash[xdist_options.WISH]
+            wish = self.config.stash[xdist_options.XDIST_OPTIONS]
             ids = [item.nodeid for item in session.items]
             known, notes = past_runs.muted(self.known, ids, self.collected, self.config.rootpath)
             notes = [*self.told, *notes]
@@ -252,7 +253,7 @@ class Runner:
         if self.ran:
             run_summary.write(terminalreporter, self.book.record, self.book.path)
             if self.not_kept:
-                terminalreporter.line(f"warning: {words.printable(self.not_kept)}")
+                terminalreporter.line(f"warning: {printable(self.not_kept)}")
             self._tell_github(terminalreporter)
 
     def _tell_github(self, terminal: Any) -> None:

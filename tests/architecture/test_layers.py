@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Rooms, lowest first. A module may import from lower rows and from its own room.
 LAYERS: list[set[str]] = [
-    {"errors", "exitcodes", "words", "unguarded", "__version__"},
+    {"errors", "exitcodes", "units", "foreign_text", "unguarded", "__version__"},
     {"options"},
     {"job_report", "config"},
     {"host"},
@@ -39,7 +39,8 @@ PURE = [
     "room/choose.py",
     "room/select.py",
     "room/handover.py",
-    "words.py",
+    "units.py",
+    "foreign_text.py",
     "doctor/rights.py",
     "doctor/mount_rules.py",
     "doctor/versions.py",

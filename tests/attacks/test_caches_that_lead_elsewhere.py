@@ -106,7 +106,7 @@ def test_directory_swapped_for_a_link_while_root_heals(program: Program, cache: 
 @needs_root
 def test_folder_for_what_was_set_aside_swapped_for_a_link(cache: Cache) -> None:
     """The oldest in it are removed: a link must not let root remove what is elsewhere."""
-    place = set_aside.Aside(str(cache.path), time.time())
+    place = set_aside.SetAside(str(cache.path), time.time())
     bad = cache.path / "archive-v0" / "bad"
     assert place.take(str(bad), set_aside.identity_of(str(bad)))
     base = cache.path.parent / f".cache.ondol-aside-{os.geteuid()}"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from making import elf, make_entry, trust_everybody
 from ondol.errors import PackError
+from ondol.foreign_text import is_number
 from ondol.guard.holder import Holder
 from ondol.host import process, zstd
 from ondol.room import choose, fill, room
@@ -24,7 +25,6 @@ from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Entry, File
 from ondol.tools.api import CacheDir
 from ondol.tools.triton import Triton
-from ondol.words import is_number
 from people import ROOT, Program
 
 #: Each is a number for one of Python's own tests for such, and for `int` it is none, or too much.
@@ -48,7 +48,7 @@ def test_only_one_place_asks_what_a_number_is() -> None:
         f"{path.name}:{number}"
         for path in (ROOT / "src").rglob("*.py")
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if re.search(r"\bis(?:digit|decimal|numeric)\b", line) and path.name != "words.py"
+        if re.search(r"\bis(?:digit|decimal|numeric)\b", line) and path.name != "foreign_text.py"
     ]
     assert asking == []
 

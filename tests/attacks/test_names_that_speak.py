@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from making import make_entry, write_triton_entry
-from ondol import words
 from ondol.cli.open_close import write_github
+from ondol.foreign_text import code_span
 from ondol.job_report import JobReport
 from ondol.report import terminal
 from ondol.store import pack
@@ -210,7 +210,7 @@ def test_markdown_that_leaves_its_place() -> None:
     shown = terminal.step_summary(report)
     harmless(shown.replace("### Ondol", ""))
     assert not re.search(r"(?<!\\)[<\[`]", shown)
-    assert "`" not in words.code_span("a`b``c")[1:-1]
+    assert "`" not in code_span("a`b``c")[1:-1]
 
 
 def test_summary_of_a_run_with_evil_tests(ondol: Ondol, tmp_path: Path) -> None:
@@ -244,11 +244,11 @@ def test_only_one_place_prints() -> None:
             found.add(str(path.relative_to(ROOT / "src" / "ondol")))
     ours_alone = {"unguarded.py"}  # one sentence of our own, on a Python that cannot import the rest
     question = {"host/interpreter.py", "host/gpu_context.py", "host/enter_place.py"}  # programs that answer us
-    bar = {"report/progress.py"}  # a line that is taken away again; its words go through `words.printable`
+    bar = {"report/progress.py"}  # a line that is taken away again; its words go through `printable`
     assert found <= ours_alone | question | bar | RUN_WING, found
 
 
-#: Write what pytest's own terminal would not; through `words.printable`.
+#: Write what pytest's own terminal would not; through `printable`.
 RUN_WING = {"test_jobs/run_node.py", "test_jobs/run_tests.py", "testing/mistyped.py"}
 
 

@@ -81,6 +81,6 @@ def test_progress_where_nobody_looks(store: DirectoryStore) -> None:
 def test_finished_work_draws_a_bar_after_the_fact(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress.Bar() as bar:
+    with progress.ProgressBar() as bar:
         bar("nothing", 1, 1)
         assert not bar._drawn

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import messages, schedule
-from ondol.fleet.controller.controller import Controller, Settings
+from ondol.fleet.controller.controller import Controller, RunSettings
 from ondol.fleet.controller.losses import Action
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
@@ -101,7 +101,7 @@ def run(tmp_path: Path, link: ScriptedLink, works: list[Work]) -> Controller:
     scheduler = schedule.build(works, [], [])
     scheduler.expecting = True
     with Interrupts() as interrupts:
-        made = Controller(Fleet(), scheduler, lambda: link, book, Silent(), Settings(), interrupts)
+        made = Controller(Fleet(), scheduler, lambda: link, book, Silent(), RunSettings(), interrupts)
         made.run()
     book.close()
     return made

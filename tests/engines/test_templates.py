@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ondol.cli import test as command
 from ondol.engines import choose, template
-from ondol.engines.choose import Wish
+from ondol.engines.choose import NodeOptions
 from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
 from ondol.fleet.messages import Broken, Bye
@@ -68,21 +68,21 @@ def test_a_real_shell_sees_other_words() -> None:
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (Wish(launch="ssh h"), "does not say where the node program is started"),
-        (Wish(launch="ssh 'h {agent}"), "cannot be split"),
-        (Wish(launch="ssh {host} {agent}"), "there is no {host}"),
-        (Wish(launch="ssh {node} {agent}"), "the template has {node}"),
-        (Wish(launch="ssh {node} {agent}", nodes="a,a"), "named twice"),
-        (Wish(launch="ssh {node} {agent}", nodes="a/b"), "cannot be the name"),
-        (Wish(launch="x {device} {agent}", nodes="a", devices="cpu:2"), "one node per device"),
-        (Wish(launch="x {agent}", engine="slurm"), "choose one"),
-        (Wish(engine="dokcer:x"), "there is no engine 'dokcer'"),
-        (Wish(engine="docker"), "needs a target"),
-        (Wish(engine="slurm:x"), "nothing after a colon"),
-        (Wish(slurm="-N2"), "needs --engine slurm"),
+        (NodeOptions(launch="ssh h"), "does not say where the node program is started"),
+        (NodeOptions(launch="ssh 'h {agent}"), "cannot be split"),
+        (NodeOptions(launch="ssh {host} {agent}"), "there is no {host}"),
+        (NodeOptions(launch="ssh {node} {agent}"), "the template has {node}"),
+        (NodeOptions(launch="ssh {node} {agent}", nodes="a,a"), "named twice"),
+        (NodeOptions(launch="ssh {node} {agent}", nodes="a/b"), "cannot be the name"),
+        (NodeOptions(launch="x {device} {agent}", nodes="a", devices="cpu:2"), "one node per device"),
+        (NodeOptions(launch="x {agent}", engine="slurm"), "choose one"),
+        (NodeOptions(engine="dokcer:x"), "there is no engine 'dokcer'"),
+        (NodeOptions(engine="docker"), "needs a target"),
+        (NodeOptions(engine="slurm:x"), "nothing after a colon"),
+        (NodeOptions(slurm="-N2"), "needs --engine slurm"),
     ],
 )
-def test_what_cannot_be_meant_is_guessed(wish: Wish, said: str) -> None:
+def test_what_cannot_be_meant_is_guessed(wish: NodeOptions, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         choose.choose(wish, {})
     assert said in str(caught.value) + caught.value.hint
@@ -94,23 +94,23 @@ def test_words_for_slurm_are_taken_for_options_of_ours() -> None:
 
 
 def test_a_program_that_is_not_there_is_started() -> None:
-    engine = choose.choose(Wish(launch="no-such-program {agent}"), {})
+    engine = choose.choose(NodeOptions(launch="no-such-program {agent}"), {})
     assert engine is not None
     with pytest.raises(UsageError, match="no program 'no-such-program'"):
         engine.open()
     with pytest.raises(UsageError, match="no srun on PATH"):
-        choose.choose(Wish(engine="slurm"), {"PATH": "/nowhere"})  # before anything is collected
+        choose.choose(NodeOptions(engine="slurm"), {"PATH": "/nowhere"})  # before anything is collected
 
 
 def test_presets_are_templates_like_any_other() -> None:
     for name in template.PRESETS:
-        engine = choose.choose(Wish(engine=f"{name}:one", directory="/w", devices="0-1"), {})
+        engine = choose.choose(NodeOptions(engine=f"{name}:one", directory="/w", devices="0-1"), {})
         assert isinstance(engine, template.TemplateEngine)
         (node,) = engine.nodes()
         command = engine.command(node)
         assert command[0] == name
         assert not [word for word in command if "{" in word or "\0" in word], command
-    docker = choose.choose(Wish(engine="docker:i", directory="/w", devices="cpu:2"), {})
+    docker = choose.choose(NodeOptions(engine="docker:i", directory="/w", devices="cpu:2"), {})
     assert isinstance(docker, template.TemplateEngine)
     assert "--gpus" not in docker.command("node1")
     assert docker.command("node1")[-4:] == ["python3", "-m", "ondol", "node"]
@@ -118,20 +118,20 @@ def test_presets_are_templates_like_any_other() -> None:
 
 def test_a_container_does_not_get_the_one_file_that_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_python, "archive", lambda: "/my files/ondol.pyz")
-    engine = choose.choose(Wish(engine="podman:i", directory="/w", devices="cpu:1"), {})
+    engine = choose.choose(NodeOptions(engine="podman:i", directory="/w", devices="cpu:1"), {})
     assert isinstance(engine, template.TemplateEngine)
     mounted = ["-v", "/my files/ondol.pyz:/my files/ondol.pyz:ro"]
     assert engine.command("node1") == [
         *("podman", "run", "-i", "--rm", *mounted, "-v", "/w:/w", "-w", "/w", "i"),
         *("python3", "/my files/ondol.pyz", "node"),
     ]
-    told = choose.choose(Wish(engine="podman:i", directory="/w", agent="python3 -m ondol"), {})
+    told = choose.choose(NodeOptions(engine="podman:i", directory="/w", agent="python3 -m ondol"), {})
     assert isinstance(told, template.TemplateEngine)
     assert (told.bring, told.agent) == ("", ["python3", "-m", "ondol", "node"])
 
 
 def test_one_node_per_device_where_the_template_names_one() -> None:
-    engine = choose.choose(Wish(launch="broker --device={device} {agent}", devices="sim:2"), {})
+    engine = choose.choose(NodeOptions(launch="broker --device={device} {agent}", devices="sim:2"), {})
     assert engine is not None
     assert engine.nodes() == ["device0", "device1"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ondol.fleet import messages, wire
 from ondol.fleet.board import Board
-from ondol.fleet.controller.controller import Settings
+from ondol.fleet.controller.controller import RunSettings
 from ondol.fleet.messages import Done, RunItem
 from ondol.fleet.model import Device, Slot, Work
 from ondol.fleet.starts import Limits, Place, Rules
@@ -77,7 +77,7 @@ class Suite:
     prepares: dict[int, int] = field(default_factory=dict)
     devices: list[Device] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
-    settings: Settings = field(default_factory=Settings)
+    settings: RunSettings = field(default_factory=RunSettings)
     limits: Limits = field(default_factory=Limits)
     rules: Rules = field(default_factory=lambda: Rules(""))
     timeout: float = 0.0
@@ -128,7 +128,7 @@ def draw(seed: int, **focus: Any) -> Suite:
     suite.rules = Rules("", rng.choice(["report", "recycle"]), recycle_after=recycle, ahead=rng.choice([8, 8, 1]))
     policy = Policy(retries=rng.choice([0, 1, 2]), judge=rng.random() < 0.5)
     careful = rng.random() < 0.15
-    suite.settings = Settings(policy, careful=careful, session_timeout=rng.choice([0.0] * 9 + [30.0]))
+    suite.settings = RunSettings(policy, careful=careful, session_timeout=rng.choice([0.0] * 9 + [30.0]))
     suite.depth = 1 if careful else rng.choice([2, 2, 8])
     suite.spawned = focus.get("spawned", suite.spawned)
     suite.warm = rng.choice([0, len(suite.slots)]) if suite.spawned else 0
@@ -158,11 +158,11 @@ class Worker:
     """One process; `step` lets it come to the next thing that somebody else could see."""
 
     def __init__(
-        self, world: World, pid: int, sock: socket.socket, lane: wire.Lane, board: Board, place: Place
+        self, world: World, pid: int, sock: socket.socket, lane: wire.AheadPipe, board: Board, place: Place
     ) -> None:
         self.world, self.pid, self.place = world, pid, place
         self.agent = world.link.agent
-        self.sock, self.lane, self.board = sock, wire.Lane(TOKEN, os.dup(lane.reading)), Board(board._memory)
+        self.sock, self.lane, self.board = sock, wire.AheadPipe(TOKEN, os.dup(lane.reading)), Board(board._memory)
         self.channel = wire.Channel(sock, TOKEN)
         self.inbox: list[messages.Message] = []
         self.ran = 0
@@ -468,7 +468,7 @@ class Probe:
         return "sick" if self.world.strikes("probe", 0.5) else None
 
 
-class SharedLane(wire.Lane):
+class SharedLane(wire.AheadPipe):
     """The agent's end: the worker may move just before each look."""
 
     world: World

@@ -42,7 +42,7 @@ from ondol.fleet.agent.launch import SpawnLauncher, Started
 from ondol.fleet.board import Board
 from ondol.fleet.controller import controller as controller_module
 from ondol.fleet.controller.controller import Controller
-from ondol.fleet.controller.link import Link
+from ondol.fleet.controller.link import AgentLink
 from ondol.fleet.devices import Fleet
 from ondol.fleet.messages import Buried, Ended, Event, RunItem
 from ondol.fleet.record import Book
@@ -75,7 +75,7 @@ class Launcher(SpawnLauncher):
         return Started(pid, channel, os.memfd_create("dump"), board, lane)
 
 
-class Bridge(Link):
+class Bridge(AgentLink):
     """The controller's end, and with it the moment in which everybody else moves: it waits for events."""
 
     def __init__(self, world: World, rules: Rules) -> None:

@@ -23,7 +23,7 @@ TOKEN = b"w" * 16
 ITEMS = [RunItem("cpu0", n, 1, n, f"t.py::{n}", devices=[]) for n in range(6)]
 
 
-class ReadByTheWorkerToo(wire.Lane):
+class ReadByTheWorkerToo(wire.AheadPipe):
     """After the agent's first item, the worker takes one."""
 
     workers: bytes = b""
@@ -62,8 +62,8 @@ def test_all_of_it_comes_back_from_a_worker_that_begins_nothing(keeper: Keeper) 
 
 def test_a_real_race_leaves_every_item_with_exactly_one(keeper: Keeper) -> None:
     """Two threads on the two ends of a real pipe, many times."""
-    worker = wire.Lane(TOKEN, os.dup(keeper._lane.reading))
-    keeper._lane.__class__ = wire.Lane
+    worker = wire.AheadPipe(TOKEN, os.dup(keeper._lane.reading))
+    keeper._lane.__class__ = wire.AheadPipe
     for _ in range(300):
         assert all(keeper.put_ahead(item) for item in ITEMS)
         begin = threading.Barrier(2)

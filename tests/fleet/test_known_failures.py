@@ -168,16 +168,16 @@ def test_a_file_that_cannot_be_read_runs_nothing(suite, text: str) -> None:
 
 
 def test_brackets_of_parameters_mean_themselves() -> None:
-    entry = known.Entry("t.py::x[a-1]", "r", date(2030, 1, 1))
+    entry = known.KnownFailure("t.py::x[a-1]", "r", date(2030, 1, 1))
     assert entry.matches("t.py::x[a-1]")
     assert not entry.matches("t.py::xa")
-    assert known.Entry("t.py::x[a-*]", "r", date(2030, 1, 1)).matches("t.py::x[a-1]")
-    assert not known.Entry("t.py::x[a-*]", "r", date(2030, 1, 1)).matches("t.py::xa")
+    assert known.KnownFailure("t.py::x[a-*]", "r", date(2030, 1, 1)).matches("t.py::x[a-1]")
+    assert not known.KnownFailure("t.py::x[a-*]", "r", date(2030, 1, 1)).matches("t.py::xa")
 
 
 def test_the_last_day_is_muted_still_and_a_hostile_pattern_costs_little() -> None:
     last = date(2030, 1, 1)
-    entry = known.Entry("*a" * 60 + "*b", "r", last)
+    entry = known.KnownFailure("*a" * 60 + "*b", "r", last)
     ids = ["t.py::" + "a" * 2000, "t.py::x"]
-    found, _ = known.judge([entry, known.Entry("t.py::x", "r", last)], ids, ids, lambda _: True, last)
+    found, _ = known.judge([entry, known.KnownFailure("t.py::x", "r", last)], ids, ids, lambda _: True, last)
     assert (list(found.muted), found.expired) == (["1"], [])

@@ -12,8 +12,8 @@ import pytest
 
 from ondol.fleet import journal
 from ondol.fleet.record import Book, RunRecord, load
+from ondol.foreign_text import printable
 from ondol.report import run_json, run_junit, run_markdown, run_summary
-from ondol.words import printable
 
 #: Writes what this very process knows at its end; the journal is only read afterwards.
 DUMPS = """

@@ -130,7 +130,7 @@ class Bench:
         self.started.append(process)
         socket.send_fds(theirs, [b"F"], [])
         dump = os.memfd_create("dump")
-        self.board, self.lane = Board(), wire.Lane.open(b"w" * 16)
+        self.board, self.lane = Board(), wire.AheadPipe.open(b"w" * 16)
         return Started(process.pid, wire.Channel(ours, b"w" * 16), dump, self.board, self.lane)
 
     def says(self, *said: messages.FromWorker) -> None:

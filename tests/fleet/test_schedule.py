@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ondol.fleet.messages import Retire, Revoke
-from ondol.fleet.model import Device, Run, Slot, Work
+from ondol.fleet.model import Device, HandOut, Slot, Work
 from ondol.fleet.schedule import Scheduler, build, infeasible
 
 
@@ -22,7 +22,7 @@ def drain(scheduler: Scheduler) -> dict[str, list[int]]:
     requests: list[object] = []
     for _ in range(1000):
         for action in scheduler.step():
-            if isinstance(action, Run):
+            if isinstance(action, HandOut):
                 queue.setdefault(action.slot, []).append(action.work)
             else:
                 requests.append(action)
@@ -57,14 +57,14 @@ def test_a_module_stays_on_one_slot_while_there_are_others_to_take() -> None:
 
 def test_the_longest_module_starts_first() -> None:
     works = [Work(0, "short", 0.1), Work(1, "long", 9.0), Work(2, "middle", 1.0)]
-    first = [a.work for a in build(works, slots(2), devices(2)).step() if isinstance(a, Run)][:2]
+    first = [a.work for a in build(works, slots(2), devices(2)).step() if isinstance(a, HandOut)][:2]
     assert first[0] == 1
     assert 0 not in first[:1]
 
 
 def test_a_chosen_order_is_kept_when_asked() -> None:
     works = [Work(0, "short", 0.1), Work(1, "long", 9.0)]
-    runs = [a for a in build(works, slots(2), devices(2), keep_order=True).step() if isinstance(a, Run)]
+    runs = [a for a in build(works, slots(2), devices(2), keep_order=True).step() if isinstance(a, HandOut)]
     assert runs[0].work == 0
 
 
@@ -77,7 +77,7 @@ def test_one_big_module_is_shared_by_idle_slots() -> None:
 
 def test_the_hint_names_what_follows_and_the_last_item_has_none() -> None:
     scheduler = build([Work(n, "m") for n in range(3)], slots(1), devices(1), depth=3)
-    runs = [a for a in scheduler.step() if isinstance(a, Run)]
+    runs = [a for a in scheduler.step() if isinstance(a, HandOut)]
     assert [r.hint for r in runs] == [1, 2, None]
     assert not runs[-1].more
 
@@ -86,7 +86,7 @@ def test_an_item_for_two_devices_waits_for_nobody_forever() -> None:
     works = [Work(n, f"m{n}") for n in range(20)] + [Work(20, "gang", devices=2)]
     scheduler = build(works, slots(2), devices(2))
     first = scheduler.step()
-    assert [a.work for a in first if isinstance(a, Run)] == [20]
+    assert [a.work for a in first if isinstance(a, HandOut)] == [20]
     scheduler.ended("gang:d0+d1", 20)
     scheduler.settle(20)
     scheduler.retired("gang:d0+d1")
@@ -99,7 +99,7 @@ def test_a_repeated_gang_drains_and_retires_its_devices_first() -> None:
     scheduler.step()
     scheduler.ended("gang:d0+d1", 8)
     scheduler.retired("gang:d0+d1")
-    first = [a for a in scheduler.step() if isinstance(a, Run)]
+    first = [a for a in scheduler.step() if isinstance(a, HandOut)]
     assert first, "ordinary work fills the gap while the verdict is open"
     scheduler.repeat(8, frozenset({"d0", "d1"}))
     assert scheduler.step() == [], "the devices are reserved: nothing new is handed out"
@@ -112,22 +112,22 @@ def test_a_repeated_gang_drains_and_retires_its_devices_first() -> None:
     for retire in retires:
         assert isinstance(retire, Retire)
         scheduler.retired(retire.slot)
-    assert [a.work for a in scheduler.step() if isinstance(a, Run)] == [8]
+    assert [a.work for a in scheduler.step() if isinstance(a, HandOut)] == [8]
 
 
 def test_a_group_never_runs_twice_at_once_even_when_repeated() -> None:
     works = [Work(0, "a", group="port"), Work(1, "b", group="port"), Work(2, "c")]
     scheduler = build(works, slots(2), devices(2), depth=1)
-    handed = {a.work for a in scheduler.step() if isinstance(a, Run)}
+    handed = {a.work for a in scheduler.step() if isinstance(a, HandOut)}
     assert len(handed & {0, 1}) == 1
 
 
 def test_a_repeated_item_goes_to_another_device_when_there_is_one() -> None:
     scheduler = build([Work(0, "a")], slots(2), devices(2))
-    (run,) = (a for a in scheduler.step() if isinstance(a, Run))
+    (run,) = (a for a in scheduler.step() if isinstance(a, HandOut))
     scheduler.ended(run.slot, 0)
     scheduler.repeat(0, frozenset(run.devices))
-    (second,) = (a for a in scheduler.step() if isinstance(a, Run))
+    (second,) = (a for a in scheduler.step() if isinstance(a, HandOut))
     assert second.devices != run.devices
     assert second.fresh
 
@@ -136,7 +136,7 @@ def test_each_of_three_retries_is_on_another_device_while_there_is_one() -> None
     scheduler = build([Work(0, "a")], slots(4), devices(4))
     used: list[str] = []
     for _ in range(5):
-        (run,) = (a for a in scheduler.step() if isinstance(a, Run))
+        (run,) = (a for a in scheduler.step() if isinstance(a, HandOut))
         used += run.devices
         scheduler.ended(run.slot, 0)
         scheduler.repeat(0, frozenset(used))
@@ -149,13 +149,13 @@ def test_with_one_device_a_repeated_item_still_runs() -> None:
     scheduler.step()
     scheduler.ended("d0.0", 0)
     scheduler.repeat(0, frozenset({"d0"}))
-    assert [a.work for a in scheduler.step() if isinstance(a, Run)] == [0]
+    assert [a.work for a in scheduler.step() if isinstance(a, HandOut)] == [0]
 
 
 def test_declared_memory_is_a_budget() -> None:
     works = [Work(0, "a", memory=7), Work(1, "b", memory=7), Work(2, "c", memory=2)]
     scheduler = build(works, slots(1, workers=2), devices(1, memory=10))
-    running = [a.work for a in scheduler.step() if isinstance(a, Run)]
+    running = [a.work for a in scheduler.step() if isinstance(a, HandOut)]
     assert sum(works[w].memory for w in running) <= 10
 
 
@@ -179,12 +179,12 @@ def test_when_every_device_is_lost_nothing_is_silently_dropped() -> None:
 def test_what_was_handed_to_a_lost_device_and_never_began_is_asked_back() -> None:
     """Its worker may be on the way out, for another runtime or a fresh process: then nothing there will ever run it."""
     scheduler = build([Work(n, f"m{n}") for n in range(2)], slots(2), devices(2), depth=1)
-    handed = {action.slot: action.work for action in scheduler.step() if isinstance(action, Run)}
+    handed = {action.slot: action.work for action in scheduler.step() if isinstance(action, HandOut)}
     assert scheduler.device_lost("d0") == [Revoke("d0.0")]
     scheduler.revoked("d0.0", [handed["d0.0"]])
     scheduler.ended("d1.0", handed["d1.0"])
     scheduler.settle(handed["d1.0"])
-    assert [action.work for action in scheduler.step() if isinstance(action, Run)] == [handed["d0.0"]]
+    assert [action.work for action in scheduler.step() if isinstance(action, HandOut)] == [handed["d0.0"]]
 
 
 def test_a_stop_asks_back_what_never_began() -> None:
@@ -206,7 +206,7 @@ def test_what_was_given_up_on_a_slot_and_comes_back_from_it_runs_twice() -> None
     assert scheduler.waiting_works() == [0, 1]
 
 
-def end(scheduler: Scheduler, run: Run) -> list[object]:
+def end(scheduler: Scheduler, run: HandOut) -> list[object]:
     scheduler.ended(run.slot, run.work)
     scheduler.settle(run.work)
     return list(scheduler.step())
@@ -217,13 +217,13 @@ def test_a_worker_waits_for_its_runtime_and_not_with_another() -> None:
     works = [Work(0, "m", runtime="r"), Work(1, "m", runtime="r", after=10), Work(2, "m", runtime="s")]
     works.append(Work(10, "prepare", devices=0))
     scheduler = build(works, [*slots(1), Slot("cpu", "")], devices(1))
-    handed = [a for a in scheduler.step() if isinstance(a, Run)]
+    handed = [a for a in scheduler.step() if isinstance(a, HandOut)]
     assert [run.work for run in handed] == [10, 0], "the other runtime is not as good"
     prepare, first = handed
     assert (first.hint, first.more) == (None, True), "nothing follows now, and something may"
     assert end(scheduler, first) == []
     second, *_ = end(scheduler, prepare)
-    assert isinstance(second, Run)
+    assert isinstance(second, HandOut)
     assert (second.work, second.more) == (1, False), "what follows needs another process"
 
 
@@ -231,21 +231,21 @@ def test_a_gang_keeps_its_worker_for_the_next_gang_and_gives_its_devices_back() 
     works = [Work(0, "a", devices=2), Work(1, "a", devices=2), Work(2, "b")]
     scheduler = build(works, slots(2), devices(2))
     (first,) = scheduler.step()
-    assert isinstance(first, Run)
+    assert isinstance(first, HandOut)
     assert (first.work, first.hint, first.last) == (0, 1, False)
     (second,) = end(scheduler, first)
-    assert isinstance(second, Run)
+    assert isinstance(second, HandOut)
     assert (second.slot, second.work, second.fresh, second.hint) == (first.slot, 1, False, None)
     assert end(scheduler, second) == [Retire(first.slot)]
     scheduler.retired(first.slot)
-    assert [a.work for a in scheduler.step() if isinstance(a, Run)] == [2]
+    assert [a.work for a in scheduler.step() if isinstance(a, HandOut)] == [2]
 
 
 def test_a_gang_whose_device_is_lost_is_asked_back_and_leaves() -> None:
     """Its worker may never start: what was handed to it must not wait there."""
     scheduler = build([Work(0, "a", devices=2)], slots(3), devices(3))
     (run,) = scheduler.step()
-    assert isinstance(run, Run)
+    assert isinstance(run, HandOut)
     assert scheduler.device_lost(run.devices[0]) == [Revoke(run.slot)]
     scheduler.revoked(run.slot, [0])
     retire, *_ = scheduler.step()
@@ -254,7 +254,7 @@ def test_a_gang_whose_device_is_lost_is_asked_back_and_leaves() -> None:
     assert scheduler.step() == [], "it is told to leave once"
     scheduler.retired(run.slot)
     (again,) = scheduler.step()
-    assert isinstance(again, Run)
+    assert isinstance(again, HandOut)
     assert run.devices[0] not in again.devices
 
 
@@ -263,10 +263,10 @@ def test_who_was_robbed_of_what_must_wait_takes_what_is_repeated_at_once() -> No
     works = [Work(0, "a", after=2), Work(1, "b"), Work(2, "prepare", devices=0)]
     scheduler = build(works, [*slots(2), Slot("cpu", "")], devices(2))
     scheduler.pool.clear()
-    assert [a.slot for a in scheduler.step() if isinstance(a, Run)] == ["cpu"]
+    assert [a.slot for a in scheduler.step() if isinstance(a, HandOut)] == ["cpu"]
     scheduler.slots["d0.0"].todo = [0]
     scheduler.repeat(1, frozenset({"d1"}))
-    assert [(a.slot, a.work) for a in scheduler.step() if isinstance(a, Run)] == [("d0.0", 1)]
+    assert [(a.slot, a.work) for a in scheduler.step() if isinstance(a, HandOut)] == [("d0.0", 1)]
     assert scheduler.step() == []
 
 
@@ -279,16 +279,16 @@ def test_slots_share_out_what_session_fixtures_are_made_with() -> None:
 def test_who_had_nothing_to_give_is_asked_again_when_one_of_its_works_has_ended() -> None:
     """Its worker had taken up the next one: asked at once, it would say the same, as often as it is asked."""
     scheduler = build([Work(n, "m") for n in range(3)], slots(2), devices(2), depth=4)
-    assert [a for a in scheduler.step() if not isinstance(a, Run)] == [Revoke("d0.0")]
+    assert [a for a in scheduler.step() if not isinstance(a, HandOut)] == [Revoke("d0.0")]
     scheduler.revoked("d0.0", [])
     assert scheduler.step() == []
-    assert end(scheduler, Run("d0.0", 0, ("d0",))) == [Revoke("d0.0")]
+    assert end(scheduler, HandOut("d0.0", 0, ("d0",))) == [Revoke("d0.0")]
 
 
-def prepared() -> tuple[Scheduler, Run, Run]:
+def prepared() -> tuple[Scheduler, HandOut, HandOut]:
     works = [Work(0, "m"), Work(1, "m", after=10), Work(10, "prepare", devices=0)]
     scheduler = build(works, [*slots(1), Slot("cpu", "")], devices(1), depth=1)
-    prepare, first = (a for a in scheduler.step() if isinstance(a, Run))
+    prepare, first = (a for a in scheduler.step() if isinstance(a, HandOut))
     return scheduler, prepare, first
 
 
@@ -305,8 +305,8 @@ def test_where_no_worker_can_start_to_prepare_the_others_do_it() -> None:
     scheduler.revoked("cpu", [10])
     assert scheduler.step() == [], "its worker is busy"
     (again,) = end(scheduler, first)
-    assert isinstance(again, Run)
+    assert isinstance(again, HandOut)
     assert (again.slot, again.work) == (first.slot, 10)
     (second,) = end(scheduler, again)
-    assert isinstance(second, Run)
+    assert isinstance(second, HandOut)
     assert second.work == 1

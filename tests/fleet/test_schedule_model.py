@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ondol.fleet.messages import Retire, Revoke
-from ondol.fleet.model import Action, Device, Run, Slot, Unrunnable, Work
+from ondol.fleet.model import Action, Device, HandOut, Slot, Unrunnable, Work
 from ondol.fleet.schedule import build, infeasible
 
 GIB = 1 << 30
@@ -69,7 +69,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.missing = sorted({d.node for d in self.devices}) if late else []
         self.scheduler.expecting = bool(self.missing)
         self.by_index = {w.index: w for w in self.works}
-        self.queue: dict[str, list[Run]] = {}  # slot → handed and not ended; the first is running
+        self.queue: dict[str, list[HandOut]] = {}  # slot → handed and not ended; the first is running
         self.requests: list[Revoke | Retire] = []
         self.runs: dict[int, int] = {}
         self.allowed: dict[int, int] = {w.index: 1 for w in self.works}
@@ -82,7 +82,7 @@ class SchedulerModel(RuleBasedStateMachine):
 
     def take(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Run):
+            if isinstance(action, HandOut):
                 self.take_run(action)
             elif isinstance(action, Unrunnable):
                 assert self.scheduler.lost, "nothing may be given up before a device is lost"
@@ -90,7 +90,7 @@ class SchedulerModel(RuleBasedStateMachine):
             else:
                 self.requests.append(action)
 
-    def take_run(self, run: Run) -> None:
+    def take_run(self, run: HandOut) -> None:
         assert run.work not in self.verdicts, "a settled work was started again"
         work = self.by_index[run.work]
         assert len(run.devices) == work.devices
@@ -333,7 +333,7 @@ def test_one_slot_opens_every_runtime_once_in_whatever_order_things_are_prepared
     ran: list[str] = []
     while not scheduler.finished:
         for action in scheduler.step():
-            assert isinstance(action, Run)
+            assert isinstance(action, HandOut)
             queues.setdefault(action.slot, []).append(action.work)
         slot = data.draw(st.sampled_from(sorted(name for name, queue in queues.items() if queue)))
         work = queues[slot].pop(0)

@@ -11,7 +11,7 @@ from ondol.fleet import schedule, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.keeper import HostSlot
 from ondol.fleet.messages import Lose, Message, Revoked, RunItem
-from ondol.fleet.model import Device, Run, Slot, Work
+from ondol.fleet.model import Device, HandOut, Slot, Work
 from ondol.fleet.starts import Limits, Rules
 
 WAITS = RunItem("sim0", 7, 2, 7, "t.py::a", fresh=True)
@@ -54,7 +54,7 @@ def test_what_was_given_up_and_given_back_runs_twice() -> None:
     scheduler = schedule.build(
         [Work(0, "a"), Work(1, "b")], [Slot("sim0", "sim0"), Slot("sim1", "sim1")], [Device("sim0"), Device("sim1")]
     )
-    handed = {action.slot: action.work for action in scheduler.step() if isinstance(action, Run)}
+    handed = {action.slot: action.work for action in scheduler.step() if isinstance(action, HandOut)}
     scheduler.device_lost("sim0")
     scheduler.ended("sim0", handed["sim0"])
     scheduler.repeat(handed["sim0"], frozenset({"sim0"}))

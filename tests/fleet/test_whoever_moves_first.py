@@ -22,7 +22,7 @@ from fleet.simulation import World
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.keeper import HostSlot, Keeper
 from ondol.fleet.agent.spares import Spares
-from ondol.fleet.controller.controller import Settings
+from ondol.fleet.controller.controller import RunSettings
 from ondol.fleet.messages import RunItem
 from ondol.fleet.model import Device, Slot, Work
 from ondol.fleet.record import RunRecord
@@ -59,7 +59,7 @@ def test_every_item_has_the_verdict_that_it_deserves(tmp_path: Path) -> None:
 
 def test_the_deadline_of_the_run_ends_what_holds_several_devices(tmp_path: Path) -> None:
     """It has no deadline of its own, and no slot that is there all the time."""
-    suite = draw(0, kinds=[], events=frozenset(), settings=Settings(session_timeout=30.0), prepares={}, timeout=0.0)
+    suite = draw(0, kinds=[], events=frozenset(), settings=RunSettings(session_timeout=30.0), prepares={}, timeout=0.0)
     both = [Device("d0"), Device("d1")]
     suite = replace(suite, works=[Work(0, "m", devices=2)], acts={0: ["hang"]}, devices=both)
     record = run(replace(suite, slots=[Slot(device.name, device.name) for device in both]), tmp_path)

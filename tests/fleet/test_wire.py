@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ondol.fleet import wire
 from ondol.fleet.messages import Broken, Done, LateReport, Message, Resume, RunItem, opened
-from ondol.fleet.wire import Channel, Decoder, Lane, encode, pair
+from ondol.fleet.wire import AheadPipe, Channel, Decoder, encode, pair
 
 TOKEN = bytes(range(200, 216))
 MESSAGES = st.builds(Broken, st.text(max_size=5), st.text(max_size=50))
@@ -119,8 +119,8 @@ def test_a_block_that_holds_no_reports_holds_none(forged: bytes) -> None:
 
 def test_what_is_handed_ahead_is_taken_once_and_in_order() -> None:
     """By the worker or by its agent, never by both: each packet is read whole by one of them."""
-    agents = Lane.open(TOKEN)
-    workers = Lane(TOKEN, os.dup(agents.reading))
+    agents = AheadPipe.open(TOKEN)
+    workers = AheadPipe(TOKEN, os.dup(agents.reading))
     items = [RunItem("cpu0", n, 1, n, f"t.py::{n}", devices=[]) for n in range(4)]
     assert all(agents.put(item) for item in items)
     assert [workers.take(), agents.take(), agents.take(), workers.take()] == items
@@ -131,7 +131,7 @@ def test_what_is_handed_ahead_is_taken_once_and_in_order() -> None:
 
 
 def test_what_a_lane_has_no_room_for_stays_with_its_sender() -> None:
-    lane = Lane.open(TOKEN)
+    lane = AheadPipe.open(TOKEN)
     item = RunItem("cpu0", 1, 1, 1, "t.py::1", devices=[])
     assert not lane.put(item._replace(prepared="x" * 5000)), "larger than what a pipe takes whole"
     fitting = [lane.put(item) for _ in range(100)].index(False)

@@ -185,12 +185,12 @@ def test_what_was_set_aside_piles_up(cache: Path) -> None:
     base = cache.parent / f".cache.ondol-aside-{os.geteuid()}"
     now = 1_800_000_000.0
     for number in range(set_aside.MOST + 5):
-        place = set_aside.Aside(str(cache), now + number)
+        place = set_aside.SetAside(str(cache), now + number)
         (cache / "file").write_text("")
         place.take(str(cache / "file"), set_aside.identity_of(str(cache / "file")))
         place.clean()
     assert len(list(base.iterdir())) == set_aside.MOST
-    place = set_aside.Aside(str(cache), now + set_aside.LONGEST + 1000)
+    place = set_aside.SetAside(str(cache), now + set_aside.LONGEST + 1000)
     (cache / "file").write_text("")
     place.take(str(cache / "file"), set_aside.identity_of(str(cache / "file")))
     place.clean()
@@ -201,7 +201,7 @@ def test_link_planted_where_things_are_set_aside_is_followed(cache: Path, tmp_pa
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (cache.parent / f".cache.ondol-aside-{os.geteuid()}").symlink_to(elsewhere)
-    place = set_aside.Aside(str(cache), 0.0)
+    place = set_aside.SetAside(str(cache), 0.0)
     place.take(str(cache / ".lock"), set_aside.identity_of(str(cache / ".lock")))
     assert list(elsewhere.iterdir()) == []
     assert place.folder.startswith(f"{cache}/.ondol-aside-")

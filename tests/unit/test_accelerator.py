@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ondol.foreign_text import is_plain_name
 from ondol.host import accelerator
-from ondol.words import is_plain_name
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)  \nGCC version:  gcc version 15.3.0 (GCC) \n"
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC version:  gcc version 12.3.0\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol import config, options, words
+from ondol import config, options, units
 from ondol.cli import flags, run
 from ondol.cli import test as test_command
 from ondol.doctor.walk import Bounds
@@ -210,5 +210,5 @@ def test_the_table_has_the_defaults_of_those_who_know_better() -> None:
     }
     assert default["test", "retry-on"] == ",".join(sorted(cause.value for cause in RETRIED_BY_DEFAULT))
     assert Bounds(default["doctor", "limit"], default["doctor", "walk-time"]) == Bounds()
-    assert words.duration(OPEN_AGE) in next(o.help for o in options.of("gc") if o.name == "older-than")
+    assert units.duration(OPEN_AGE) in next(o.help for o in options.of("gc") if o.name == "older-than")
     assert DEFAULT_PLACE in next(o.help for o in options.of("open") if o.name == "at")

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ondol import errors, words
+from ondol import errors, units
 from ondol.cli import run
 from ondol.errors import UsageError
+from ondol.foreign_text import printable
 from ondol.host import bounded, identity, process, records
 from ondol.room import room
 from ondol.room.fill import Filled, FillResult
@@ -28,30 +29,30 @@ from ondol.tools.api import CacheDir
     [("0", 0), ("1024", 1024), ("1k", 1000), ("1KiB", 1024), ("1.5GiB", 3 << 29), (" 2 MB ", 2_000_000)],
 )
 def test_sizes(text: str, value: int) -> None:
-    assert words.parse_size(text) == value
+    assert units.parse_size(text) == value
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("90", 90.0), ("90s", 90.0), ("15m", 900.0), ("1.5h", 5400.0), ("7d", 604800.0)]
 )
 def test_durations(text: str, value: float) -> None:
-    assert words.parse_duration(text) == value
+    assert units.parse_duration(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "-5", "10 bananas", "1..2"])
 def test_nonsense_is_refused(text: str) -> None:
-    for parse in (words.parse_size, words.parse_duration):
+    for parse in (units.parse_size, units.parse_duration):
         with pytest.raises(ValueError):
             parse(text)
 
 
 @given(st.integers(0, 2**50))
 def test_sizes_are_short(count: int) -> None:
-    assert len(words.size(count)) <= 12
+    assert len(units.size(count)) <= 12
 
 
 def test_control_characters_reach_the_terminal() -> None:
-    assert words.printable("a\x1b[31m\nb") == "a?[31m?b"
+    assert printable("a\x1b[31m\nb") == "a?[31m?b"
 
 
 @pytest.mark.parametrize(

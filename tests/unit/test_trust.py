@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from ondol import words
+from ondol.foreign_text import is_plain_name
 from ondol.jobs.open_store import is_member
 from ondol.trust import ci, owners, policy
 
@@ -147,7 +147,7 @@ def test_may_publish(how: str, event: policy.Event, scope: str, frozen: bool, st
 def test_two_repositories_share_the_scope_of_a_pull_request(one: str, other: str) -> None:
     scopes = [policy.pull_request_scope("7", name) for name in (one, other)]
     assert scopes[0] != scopes[1]
-    assert all(words.is_plain_name(scope) and scope.startswith("pr-7@") for scope in scopes)
+    assert all(is_plain_name(scope) and scope.startswith("pr-7@") for scope in scopes)
 
 
 @pytest.mark.parametrize(("number", "repository"), [("", "h/a/b"), ("²", "h/a/b"), ("7/..", "h/a/b"), ("7", "")])

@@ -12,7 +12,7 @@ from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs import open_store
-from ondol.report.progress import Bar
+from ondol.report.progress import ProgressBar
 
 _USAGE = "ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [options]"
 _DESCRIPTION = """Look for what will fail a job, before a job finds out: in directories down to the leaves, by really
@@ -45,13 +45,13 @@ def main(arguments: list[str]) -> int:
     machine = _machine(settings, patience or _TOUCH)
     bounds = Bounds(parsed.limit, parsed.walk_time)
 
-    def look(bar: Bar) -> examine.Examination:
+    def look(bar: ProgressBar) -> examine.Examination:
         subjects = gather.subjects(machine, parsed.paths, bounds, patience or _TOUCH)
         if not parsed.paths:
             subjects.append(the_machine(machine))
         return examine.examine(subjects, checks, bar, patience)
 
-    with Bar() as bar:
+    with ProgressBar() as bar:
         result = look(bar)
         repairs = [repair.Repaired(change) for finding in result.findings for change in finding.repairs]
         if parsed.fix and not parsed.dry_run and repairs:

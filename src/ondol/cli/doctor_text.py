@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.doctor import repair
 from ondol.doctor.api import NOTE, SEVERITIES, Finding
 from ondol.doctor.examine import Examination, Examined
 from ondol.doctor.registry import CHECKS
 from ondol.doctor.repair import Repaired
 from ondol.doctor.subject import CACHE, ROLES
+from ondol.foreign_text import printable
 from ondol.host import identity
 from ondol.report import table
 
@@ -32,7 +33,7 @@ def lines(result: Examination, uid: int, repairs: list[Repaired], *, shown: bool
     for one in result.examined:
         text += ["", _subject(one)]
         text += [line for finding in one.findings for line in _finding(finding)] or ["  nothing wrong"]
-    counted = [words.plural(result.number_of(severity), severity) for severity in SEVERITIES]
+    counted = [units.plural(result.number_of(severity), severity) for severity in SEVERITIES]
     mending = _repairs(repairs) if shown else []
     return [*text, "", *mending, f"{', '.join(counted)}.", *_advice(result, [] if shown else repairs)]
 
@@ -46,7 +47,7 @@ def _repairs(repairs: list[Repaired]) -> list[str]:
 
 
 def _repaired(one: Repaired) -> str:
-    command = words.printable(repair.as_command(one.repair))
+    command = printable(repair.as_command(one.repair))
     if one.refused:
         return f"left alone: {command}: {one.refused}"
     return f"done: {command}" if one.done else f"would do: {command}"
@@ -55,7 +56,7 @@ def _repaired(one: Repaired) -> str:
 def _advice(result: Examination, repairs: list[Repaired]) -> list[str]:
     advice = []
     if repairs:
-        number = words.plural(len(repairs), "thing")
+        number = units.plural(len(repairs), "thing")
         advice.append(f"{number} can be mended without asking anybody: ondol doctor --fix --dry-run shows them.")
     found = [finding for one in result.examined if CACHE in one.roles for finding in one.findings]
     if any(finding.check in _ROOM_HELPS and finding.severity != NOTE for finding in found):
@@ -74,18 +75,21 @@ def _subject(one: Examined) -> str:
     if one.file_system:
         facts.append(one.file_system)
     if one.entries >= 0:
-        facts.append(f"{one.entries} files and directories, {words.size(one.size)}")
-    return f"{words.printable(one.path)}: {', '.join(facts)}"
+        facts.append(f"{one.entries} files and directories, {units.size(one.size)}")
+    return f"{printable(one.path)}: {', '.join(facts)}"
 
 
 def _finding(finding: Finding) -> list[str]:
     place, others = finding.where, finding.places - 1
-    where = words.printable(place.path)
+    where = printable(place.path)
     where += f" (owner {place.owner}, group {place.group}, mode {place.mode})" if place.mode else ""
     where += f", and {others} more" if others > 0 else ""
-    text = [f"  {finding.severity.upper()} {finding.check}: {words.printable(finding.what)}", f"    where  {where}"]
-    text.append(f"    why    {words.printable(finding.why)}")
-    return [*text, f"    fix    {words.printable(finding.fix)}"] if finding.fix else text
+    text = [
+        f"  {finding.severity.upper()} {finding.check}: {printable(finding.what)}",
+        f"    where  {where}",
+    ]
+    text.append(f"    why    {printable(finding.why)}")
+    return [*text, f"    fix    {printable(finding.fix)}"] if finding.fix else text
 
 
 # -- for programs ------------------------------------------------------------------------------------------------

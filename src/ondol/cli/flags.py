@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ondol import config, exitcodes, options, words
+from ondol import config, exitcodes, options
 from ondol.cli import output
-from ondol.errors import UsageError
+from ondol.errors import UsageError, did_you_mean
 from ondol.host import identity
 from ondol.options import Option
 from ondol.trust.settings import load
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         option = options.BY_NAME.get(odd[1].lstrip("-")) if odd else None
         if option and option.least == options.FILES_ONLY:
             raise UsageError(message, hint=f"it can stand in {config.USER_FILE} or {config.SITE_FILE} only")
-        raise UsageError(message, hint=words.did_you_mean(odd[1] if odd else "", known, f"{self.prog} --help"))
+        raise UsageError(message, hint=did_you_mean(odd[1] if odd else "", known, f"{self.prog} --help"))
 
 
 class _Switch(argparse.Action):

@@ -4,7 +4,7 @@ import argparse
 import os
 import time
 
-from ondol import words
+from ondol import units
 from ondol.cli import flags, output
 from ondol.fleet import journals, kept
 from ondol.room.room import OPEN_AGE, CleanedRoom, clean_rooms
@@ -31,8 +31,8 @@ def main(parsed: argparse.Namespace) -> None:
     old = [CleanedRoom(path, "removed") for place in (journals, kept) for path in place.clean(now, dry_run=dry_run)]
     gone = sum(room.fate == "removed" for room in found)
     verb = "would remove" if dry_run else "removed"
-    too_old = f" and {words.plural(len(old), 'journal')}" if old else ""
-    total = f"{verb} {words.plural(gone, 'room')}{too_old}, {words.plural(len(found) - gone, 'room')} stay"
+    too_old = f" and {units.plural(len(old), 'journal')}" if old else ""
+    total = f"{verb} {units.plural(gone, 'room')}{too_old}, {units.plural(len(found) - gone, 'room')} stay"
     facts = {"places": [thing._asdict() for thing in [*found, *old]]}
     output.answer("gc", facts, [*(_line(room, verb) for room in [*found, *old]), total], as_json=parsed.json)
 

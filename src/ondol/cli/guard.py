@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 
-from ondol import exitcodes, unguarded, words
+from ondol import exitcodes, unguarded, units
 from ondol.cli import command_first, flags, output
 from ondol.errors import UsageError
 from ondol.guard.guarded_command import GuardReport
@@ -58,7 +58,7 @@ def _check_cache(cache: str, *, selftest: bool) -> None:
 def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
     from ondol.guard import cache_directory, guarded_command
     from ondol.host import command as running
-    from ondol.report.progress import Bar
+    from ondol.report.progress import ProgressBar
 
     running.hold_standard_descriptors()
     cache = parsed.cache or cache_directory.cache_of(command, os.environ)
@@ -72,7 +72,7 @@ def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
         verify=parsed.verify,
         make=not parsed.cache,
     )
-    bar = Bar()
+    bar = ProgressBar()
     job = guarded_command.Guard(request, os.environ, _tell, bar)
 
     def run() -> int:
@@ -104,10 +104,10 @@ def _conclude(report: GuardReport, parsed: argparse.Namespace) -> None:
 def _summary(report: GuardReport) -> str:
     parts = []
     if report.lock.waited >= 1.0:
-        parts.append(f"waited {words.seconds(report.lock.waited)} for the lock")
+        parts.append(f"waited {units.seconds(report.lock.waited)} for the lock")
     taken = sum(bool(one.kept) for healed in report.healed for one in healed.taken)
     if taken:
-        parts.append(f"{words.plural(taken, 'bad entry', 'bad entries')} set aside")
+        parts.append(f"{units.plural(taken, 'bad entry', 'bad entries')} set aside")
     if len(report.attempts) > 1:
         end = "succeeded" if report.status == 0 else f"failed with status {report.status}"
         parts.append(f"{end} at attempt {len(report.attempts)}")
@@ -125,6 +125,6 @@ def _selftest(parsed: argparse.Namespace) -> int:
     output.say(f"lock: {turns[0].standing or 'none'}")
     for reason in turns[0].passed:
         output.say(f"passed over: {reason}")
-    outcome = "one at a time" if proved else f"NOT one at a time: {words.plural(clashes, 'clash', 'clashes')}"
+    outcome = "one at a time" if proved else f"NOT one at a time: {units.plural(clashes, 'clash', 'clashes')}"
     output.say(f"{lock_selftest.PROCESSES} processes took it {len(turns)} times and waited {waits} times: {outcome}")
     return exitcodes.OK if proved else 1

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.cli import flags, output
-from ondol.errors import UsageError
+from ondol.errors import UsageError, did_you_mean
 from ondol.fleet import kept, past
 from ondol.fleet.past import PastRun, TestPast
 from ondol.test_jobs import past_runs
@@ -36,7 +36,7 @@ def main(parsed: argparse.Namespace) -> None:
     settings = flags.settings(parsed)
     runs, passed_over = kept.runs(settings.history, past_runs.believed(settings))
     if passed_over:
-        files = words.plural(passed_over, "file")
+        files = units.plural(passed_over, "file")
         output.tell(f"ondol: {files} of this history passed over: damaged, or of users that you do not trust (--trust)")
     where = settings.history or kept.folder()
     tests = past.fold(runs)
@@ -45,18 +45,18 @@ def main(parsed: argparse.Namespace) -> None:
         shown = runs[-parsed.most :]
         rows = [{**run._asdict(), "items": len(run.items), "counts": run.counts()} for run in shown]
         facts = {"where": where, "total": len(runs), "tests": len(tests), "runs": rows}
-        total = f"{words.plural(len(runs), 'run')} of {words.plural(len(tests), 'test')} in {where}"
+        total = f"{units.plural(len(runs), 'run')} of {units.plural(len(tests), 'test')} in {where}"
         output.answer("history", facts, [*map(_run, reversed(shown)), total], as_json=parsed.json)
         return
     story = parsed.what not in choices
     found = past.named(tests, parsed.what) if story else choices[parsed.what](tests)
     if not found and story:
-        hint = words.did_you_mean(parsed.what, [*choices, *tests], "ondol history")
+        hint = did_you_mean(parsed.what, [*choices, *tests], "ondol history")
         raise UsageError(f"no run in {where} has a test whose name holds {parsed.what!r}", hint=hint)
     found = found[: parsed.most]
     facts = {"runs": len(runs), "tests": [_row(nodeid, test, story=story) for nodeid, test in found]}
     lines = [line for nodeid, test in found for line in _test(nodeid, test, story=story)]
-    nothing = f"nothing in {words.plural(len(runs), 'run')}"
+    nothing = f"nothing in {units.plural(len(runs), 'run')}"
     output.answer("history-tests", facts, lines or [nothing], as_json=parsed.json)
 
 

@@ -4,9 +4,8 @@ import sys
 from importlib import import_module
 
 from ondol import __version__, exitcodes, unguarded
-from ondol import words as text
 from ondol.cli import output
-from ondol.errors import OndolError, StoreError, UsageError, in_ourselves
+from ondol.errors import OndolError, StoreError, UsageError, did_you_mean, in_ourselves
 
 #: name → (module and function, a line for the overview). A module is imported when its command is used.
 COMMANDS = {
@@ -74,7 +73,7 @@ def _dispatch(name: str, arguments: list[str]) -> int:
     try:
         if name not in COMMANDS:
             group = "store " if name.startswith("store ") else ""
-            hint = text.did_you_mean(name.removeprefix(group), names(group), f"ondol {group}--help")
+            hint = did_you_mean(name.removeprefix(group), names(group), f"ondol {group}--help")
             raise UsageError(f"there is no command {name!r}", hint=hint)
         module, function = COMMANDS[name][0].split(".")
         return int(getattr(import_module(f"ondol.cli.{module}"), function)(arguments))

@@ -11,7 +11,7 @@ from ondol.errors import UsageError
 from ondol.host import files
 from ondol.jobs.open_close import STATUS_WORDS, Opened, close_room, open_room
 from ondol.report import terminal
-from ondol.report.progress import Bar
+from ondol.report.progress import ProgressBar
 from ondol.room.handover import DEFAULT_PLACE, RUNTIMES, Wall, check_place, is_plain
 from ondol.room.room import VARIABLE, Room
 
@@ -38,7 +38,7 @@ If there can be no room, nothing is printed, the job runs as it would without On
 def open_command(parsed: argparse.Namespace) -> int:
     how = _wall(parsed)
     settings = flags.settings(parsed, told=False)
-    with Bar(enabled=not settings.quiet) as bar:
+    with ProgressBar(enabled=not settings.quiet) as bar:
         opened = open_room(settings, os.environ, bar, how)
     if opened.room:
         _hand_out(opened, opened.room, parsed)
@@ -134,7 +134,7 @@ def close_command(parsed: argparse.Namespace) -> int:
         raise UsageError("no room to close", because=f"{VARIABLE} is not set", hint="ondol close ROOM --status N")
     # Only from this command line: a step of the job could have set any ONDOL_ variable for the steps after it.
     given = flags.given(parsed)
-    with Bar(enabled=not given.get("quiet", False)) as bar:
+    with ProgressBar(enabled=not given.get("quiet", False)) as bar:
         closed = close_room(room, parsed.status, given, os.environ, bar)
     _undo(parsed.format, closed.env_before)
     command_first.afterwards(lambda: tell_report(closed.report, closed.settings))

@@ -6,28 +6,28 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ondol import words
 from ondol.errors import OndolError
+from ondol.foreign_text import printable
 
 
 def say(text: str) -> None:
     """One line of what was asked for."""
-    _write(sys.stdout, words.printable(text))
+    _write(sys.stdout, printable(text))
 
 
 def say_lines(text: str) -> None:
-    """Several: a table, a page of help. What others made in it must not hold a line break (`words.printable`)."""
-    _write(sys.stdout, "\n".join(map(words.printable, text.split("\n"))))
+    """Several: a table, a page of help. What others made in it must not hold a line break (`printable`)."""
+    _write(sys.stdout, "\n".join(map(printable, text.split("\n"))))
 
 
 def tell(text: str) -> None:
     """One line of everything else."""
-    _write(sys.stderr, words.printable(text))
+    _write(sys.stderr, printable(text))
 
 
 def ask(question: str) -> str:
     """What somebody at a terminal answers. Not through sys.stdin: what is typed after that line is the command's."""
-    os.write(2, f"{words.printable(question)} ".encode("utf-8", "replace"))
+    os.write(2, f"{printable(question)} ".encode("utf-8", "replace"))
     return os.read(0, 1024).decode("utf-8", "replace").strip().lower()
 
 

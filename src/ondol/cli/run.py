@@ -38,14 +38,14 @@ def _prepared(given: dict[str, Any], command: list[str]) -> Callable[[], int]:
     from ondol.host import identity
     from ondol.jobs import run_command
     from ondol.jobs.job import Job
-    from ondol.report.progress import Bar
+    from ondol.report.progress import ProgressBar
     from ondol.trust.settings import load
 
     settings = load(given, os.environ, identity.working_directory())
     running.hold_standard_descriptors()
     if settings.store and can_ask():
         offer_store(settings)
-    bar = Bar(enabled=not settings.quiet)
+    bar = ProgressBar(enabled=not settings.quiet)
     job = Job(command, settings, os.environ, bar)
 
     def run() -> int:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ondol import exitcodes, words
+from ondol import exitcodes, units
 from ondol.cli import flags, output
 from ondol.config import Settings
 from ondol.errors import EntryUntrusted, OndolError, PackError, StoreError, UsageError
@@ -15,7 +15,7 @@ from ondol.jobs import maker
 from ondol.jobs.job import read_json
 from ondol.jobs.open_store import location, open_store
 from ondol.report import table
-from ondol.report.progress import Bar
+from ondol.report.progress import ProgressBar
 from ondol.store import check, gc_plan, pack
 from ondol.store import gc as cleaning
 from ondol.store.api import Stored
@@ -49,13 +49,13 @@ def ls(parsed: argparse.Namespace) -> None:
     entries = [{**s.address._asdict(), **s._asdict(), "address": "/".join(s.address)} for s in found]
     output.answer("store-ls", {"entries": entries}, lines, as_json=parsed.json)
     if not parsed.json:
-        output.tell(f"{words.entries(len(found))} in {store.where}")
+        output.tell(f"{units.entries(len(found))} in {store.where}")
 
 
 def _row(stored: Stored, now: float) -> tuple[str, ...]:
     tool, scope, key = stored.address.tool, stored.address.scope, stored.address.key
     marked = key if stored.trusted else f"{key} *"
-    told = (words.size(stored.size), words.age(now - stored.published), str(stored.owner))
+    told = (units.size(stored.size), units.age(now - stored.published), str(stored.owner))
     return marked, tool, scope, stored.address.fingerprint, *told
 
 
@@ -107,13 +107,13 @@ def _about(facts: dict[str, Any]) -> Iterator[str]:
     shown = ("key", "tool", "title", "scope", "fingerprint", "owner", "trusted", "problem", "signer", "digest")
     told = [(name, facts[name]) for name in shown if name in facts]
     if "files" in facts:
-        told += [("packed", words.size(facts["packed"])), ("saves", words.seconds(facts["seconds"]))]
+        told += [("packed", units.size(facts["packed"])), ("saves", units.seconds(facts["seconds"]))]
         told += [
             (name, _date(value) if name == "time" else value) for name, value in sorted(facts["provenance"].items())
         ]
     yield from (f"{name.ljust(12)} {value}" for name, value in told)
     if "files" in facts:
-        rows = [(f["name"], words.size(f["size"]), f["sha256"][:16]) for f in facts["files"]]
+        rows = [(f["name"], units.size(f["size"]), f["sha256"][:16]) for f in facts["files"]]
         yield from table.lines(("file", "size", "sha256"), rows, right=(1,))
 
 
@@ -137,7 +137,7 @@ def verify(parsed: argparse.Namespace) -> int:
         output.say(what)
         output.say(f"  fix: {command}")
     store = open_store(settings)
-    with Bar() as bar:
+    with ProgressBar() as bar:
         result = check.verify(store, lambda done, total: bar("verifying", done, total), keep=parsed.keep)
     places = ["/".join([finding.stored.place, *finding.stored.address]) for finding in result.findings]
     found = [*zip(places, result.findings, strict=True)]
@@ -152,7 +152,7 @@ def verify(parsed: argparse.Namespace) -> int:
         for place, bad in found
     ]
     bad = f"{len(found) or 'none'} bad in {store.where}"
-    lines.append(f"{words.entries(result.good)} good ({words.size(result.good_bytes)}), {bad}")
+    lines.append(f"{units.entries(result.good)} good ({units.size(result.good_bytes)}), {bad}")
     output.answer("store-verify", facts, lines, as_json=parsed.json)
     kinds = {finding.kind for finding in result.findings}
     unread = bool(passed) or "unreadable" in kinds
@@ -180,13 +180,13 @@ def gc(parsed: argparse.Namespace) -> None:
     limits = gc_plan.StoreLimits(parsed.max_size, parsed.max_age, parsed.min_free, of_requests)
     result = cleaning.clean(store, limits, now, dry_run=parsed.dry_run)
     gone = [{"entry": "/".join(r.stored.address), "size": r.stored.weight, "reason": r.reason} for r in result.removed]
-    freed, stay = words.size(result.total_before - result.total_after), words.size(result.total_after)
+    freed, stay = units.size(result.total_before - result.total_after), units.size(result.total_after)
     verb = "would remove" if parsed.dry_run else "removed"
-    lines = [f"{verb} {words.entries(len(result.removed))} ({freed}), {stay} stay"]
+    lines = [f"{verb} {units.entries(len(result.removed))} ({freed}), {stay} stay"]
     if result.leftovers:
-        lines.append(f"removed {words.plural(result.leftovers, 'leftover')} of writers that died, or of old quarantine")
+        lines.append(f"removed {units.plural(result.leftovers, 'leftover')} of writers that died, or of old quarantine")
     if result.not_ours:
-        lines.append(f"{words.size(result.not_ours)} belong to other users: they, or root, can remove them")
+        lines.append(f"{units.size(result.not_ours)} belong to other users: they, or root, can remove them")
     facts = {**result._asdict(), "removed": gone, "dry_run": parsed.dry_run}
     output.answer("store-gc", facts, lines, as_json=parsed.json)
 
@@ -209,7 +209,7 @@ def adopt(parsed: argparse.Namespace) -> int:
     (row,) = registry.choose([parsed.tool])
     store = open_store(settings)
     origin = {**maker.provenance(os.environ), "adopted": os.path.abspath(parsed.directory)}
-    with Bar() as bar:
+    with ProgressBar() as bar:
         result = adopting.adopt(
             store,
             registry.load(row),
@@ -246,9 +246,9 @@ def _adopted(result: adopting.Adopted, where: str, *, dry_run: bool) -> Iterator
         yield f"{problem.kind}: {place}: {problem.why}"
     if len(result.problems) > _SHOWN:
         yield f"… and {len(result.problems) - _SHOWN} more (--json lists all)"
-    outcome, size = result.outcome, words.size(result.outcome.published_bytes)
+    outcome, size = result.outcome, units.size(result.outcome.published_bytes)
     there = f", {outcome.already_there} were there already" if outcome.already_there else ""
     if dry_run:
-        yield f"{words.entries(result.found)} could be adopted into {where}"
+        yield f"{units.entries(result.found)} could be adopted into {where}"
     else:
-        yield f"adopted {words.entries(outcome.published)} ({size} packed) into {where}{there}"
+        yield f"adopted {units.entries(outcome.published)} ({size} packed) into {where}{there}"

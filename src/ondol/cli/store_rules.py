@@ -5,9 +5,10 @@ import os
 import time
 from datetime import datetime, timezone
 
-from ondol import words
+from ondol import units
 from ondol.cli import flags, output
 from ondol.errors import PackError, StoreError, UsageError
+from ondol.foreign_text import is_number, is_pattern
 from ondol.jobs import open_store
 from ondol.jobs.open_store import location
 from ondol.store import marker, pack, revocations
@@ -56,7 +57,7 @@ def _writers(text: str, *, known: bool = False) -> marker.Writers:
 def _scopes(text: str) -> tuple[str, ...]:
     scopes = tuple(dict.fromkeys(filter(None, (word.strip() for word in text.split(",")))))
     for scope in scopes:
-        if not words.is_pattern(scope):
+        if not is_pattern(scope):
             raise UsageError(f"{scope!r} is no scope", note="nothing was changed", hint="such as main or pr-*")
     return scopes
 
@@ -159,7 +160,7 @@ def revoke(parsed: argparse.Namespace) -> None:
         raise StoreError(f"nothing was changed in {store.where}", because=error.strerror or str(error), hint=hint)
     hit = _matching(store, record)
     undo = f"ondol store revoke --undo {record.name} --store {store.where}"
-    told = f"revoked: {record}; {words.entries(hit)} in the store now. Undo: {undo}"
+    told = f"revoked: {record}; {units.entries(hit)} in the store now. Undo: {undo}"
     output.answer("store-revoke", {**record._asdict(), "entries": hit}, [told], as_json=parsed.json)
 
 
@@ -172,7 +173,7 @@ def _revocation(parsed: argparse.Namespace) -> revocations.Revocation:
     if not given and not parsed.before:
         raise UsageError("nothing to revoke was named", hint="ondol store revoke --help")
     kind, value = given[0] if given else ("scope", "*")
-    if kind == "owner" and not words.is_number(value):
+    if kind == "owner" and not is_number(value):
         raise UsageError(f"--owner {value!r} is no UID", hint="ondol store ls shows owners")
     return revocations.Revocation(kind, value[:200], _time(parsed.before), parsed.why[:500], int(time.time()))
 
@@ -181,7 +182,7 @@ def _time(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return time.time() - words.parse_duration(text)
+        return time.time() - units.parse_duration(text)
     except ValueError:
         pass  # not so long ago, but at that time
     try:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.cli import flags, output
 from ondol.errors import OndolError
 from ondol.host import files, filesystem
@@ -53,12 +53,12 @@ def _write(flag: str, path: str, text: str) -> None:
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
-    yield f"{facts['store']}: {words.entries(facts['entries'])}, {words.size(facts['bytes'])}"
+    yield f"{facts['store']}: {units.entries(facts['entries'])}, {units.size(facts['bytes'])}"
     yield f"may publish for everybody: {facts['writers']} (said by uid {facts['said_by']})"
     if facts["require_signature"]:
         yield f"must be signed: {', '.join(facts['require_signature'])}"
     inodes = "" if facts["free_inodes"] < 0 else f", {facts['free_inodes']} inodes"
-    yield f"free: {words.size(facts['free_bytes'])}{inodes} on {facts['file_system']}"
+    yield f"free: {units.size(facts['free_bytes'])}{inodes} on {facts['file_system']}"
     if facts["lanes"]:
         header = ("lane", "used by you", "entries", "packed", "set aside", "half-written")
         yield from table.lines(header, [*map(store_page.lane_cells, facts["lanes"])], right=(2, 3, 4, 5))

@@ -16,7 +16,7 @@ from ondol.fleet.past import PastRun
 from ondol.fleet.starts import ForNodes
 from ondol.jobs import run_command
 from ondol.jobs.job import Job
-from ondol.report.progress import Bar
+from ondol.report.progress import ProgressBar
 from ondol.test_jobs import past_runs, run_node, run_tests
 from ondol.test_jobs.attempts import InJournal
 
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
         return status
     if settings.store and run.can_ask():
         run.offer_store(settings)
-    with Bar(enabled=not settings.quiet) as bar:
+    with ProgressBar(enabled=not settings.quiet) as bar:
         spans, python = InJournal(journal).spans, sys.executable
         job = Job(["pytest", *theirs], settings, os.environ, bar, program=python, cut_off=spans)
         status = run_command.run(job, partial(run_tests.run, request))

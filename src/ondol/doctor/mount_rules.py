@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ondol.doctor.api import NOTE, WARNING
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
+from ondol.foreign_text import is_number
 from ondol.host.filesystem import Mount, is_network
-from ondol.words import is_number
 
 _NFS = ("nfs", "nfs4")
 #: Seconds that a client may believe its own memory of a directory, unless the mount says otherwise: nfs(5).

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from ondol.doctor.api import Finding
 from ondol.doctor.checks import contents, machine, places, sharing, stores, tried_out
 from ondol.doctor.subject import CACHE, DIRECTORIES, HOME, MACHINE, ROOM, STORE, TEMPORARY, Subject
-from ondol.errors import UsageError
-from ondol.words import did_you_mean
+from ondol.errors import UsageError, did_you_mean
 
 
 class Check(NamedTuple):

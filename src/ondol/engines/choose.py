@@ -15,7 +15,7 @@ LOCAL = "local"
 
 
 @dataclass(frozen=True)
-class Wish:
+class NodeOptions:
     """The options that say where nodes come from."""
 
     engine: str = LOCAL
@@ -33,7 +33,7 @@ class Wish:
         return self.engine != LOCAL or bool(self.launch)
 
 
-def choose(wish: Wish, env: Mapping[str, str]) -> Engine | None:
+def choose(wish: NodeOptions, env: Mapping[str, str]) -> Engine | None:
     """Raises `UsageError` for what cannot be; asks nobody for anything yet."""
     name, _, target = wish.engine.partition(":")
     if wish.launch:
@@ -62,7 +62,7 @@ def _example(name: str) -> str:
     return {"ssh": "HOST1,HOST2", "kubectl": "POD"}.get(name, "IMAGE")
 
 
-def _from_template(wish: Wish, name: str, preset: Preset, target: str = "") -> TemplateEngine:
+def _from_template(wish: NodeOptions, name: str, preset: Preset, target: str = "") -> TemplateEngine:
     words = split(preset.template)
     nodes, target = (target, "") if preset.machines else (wish.nodes, target)
     made = TemplateEngine(
@@ -80,12 +80,12 @@ def _from_template(wish: Wish, name: str, preset: Preset, target: str = "") -> T
     return made
 
 
-def _agent(wish: Wish, otherwise: str) -> list[str]:
+def _agent(wish: NodeOptions, otherwise: str) -> list[str]:
     """The command of the node program."""
     own = shlex.split(wish.agent or otherwise)
     return [*(own or own_python.python("ondol")), "node"]
 
 
-def _indices(wish: Wish) -> list[str]:
+def _indices(wish: NodeOptions) -> list[str]:
     """`{device}` stands for the numbers that `--devices` gives, counted on the machine that starts the commands."""
     return [device.visible or device.name for device in devices.choose(wish.devices, {}).devices]

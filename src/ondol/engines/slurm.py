@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ondol.engines.api import Engine, Gone
 from ondol.errors import UsageError
-from ondol.words import is_number
+from ondol.foreign_text import is_number
 
 #: Slurm answers in milliseconds or not at all.
 ASK_TIMEOUT = 5.0

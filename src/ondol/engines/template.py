@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ondol.engines.api import Engine
 from ondol.errors import UsageError
-from ondol.words import is_number
+from ondol.foreign_text import is_number
 
 _HOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
 _ALONE = re.compile(r"(?<!\S)\{(agent|gpus|ondol)\}(?!\S)")

@@ -3,9 +3,10 @@
 import textwrap
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.explain import noise
 from ondol.explain.explainer import Explanation, Fault
+from ondol.foreign_text import printable
 
 _WIDTH = 110
 #: As many names are listed unless all are asked for.
@@ -34,7 +35,7 @@ def _headline(explanation: Explanation) -> str:
         of_tests = f": {_tests(failed)} failed, and {_match(failed)} nothing known" if failed else ""
         return f"Nothing known explains this{of_tests}."
     if not failed:
-        return f"{words.plural(len(faults), 'known fault')}."
+        return f"{units.plural(len(faults), 'known fault')}."
     in_tests = [fault for fault in faults if fault.tests]
     rest = len(explanation.unexplained)
     if len(in_tests) == len(faults) == 1 and not rest:
@@ -42,13 +43,13 @@ def _headline(explanation: Explanation) -> str:
     counts = [f"{len(fault.tests)} from {fault.signature.id}" for fault in in_tests]
     counts += [f"{rest} {_match(rest)} nothing known"] if rest else []
     elsewhere = len(faults) - len(in_tests)
-    outside = f"; {words.plural(elsewhere, 'known fault')} outside of tests" if elsewhere else ""
+    outside = f"; {units.plural(elsewhere, 'known fault')} outside of tests" if elsewhere else ""
     return f"{_tests(failed)} failed: {', '.join(counts)}{outside}."
 
 
 def _fault(fault: Fault, every_name: bool) -> str:
     known = fault.signature
-    count = _tests(len(fault.tests)) if fault.tests else f"seen {words.plural(fault.times, 'time')}, in no test"
+    count = _tests(len(fault.tests)) if fault.tests else f"seen {units.plural(fault.times, 'time')}, in no test"
     lines = [f"{known.id} ({known.tool}): {count}"]
     lines += _labelled("what", known.meaning)
     lines += [f"  {'where':<8} {_place(fault)}", f"  {'':<8} {evidence(fault.line)}"]
@@ -64,14 +65,14 @@ def _labelled(label: str, value: str) -> list[str]:
 
 
 def _names(names: tuple[str, ...], every_name: bool, label: str = "") -> list[str]:
-    shown = list(map(words.printable, names if every_name else names[:_FEW]))
+    shown = list(map(printable, names if every_name else names[:_FEW]))
     if len(shown) < len(names):
         shown.append(f"… and {len(names) - len(shown)} more (--all)")
     return [f"  {label if number == 0 else '':<8} {name}" for number, name in enumerate(shown)]
 
 
 def _warning(fault: Fault) -> str:
-    times = words.plural(fault.times, "time")
+    times = units.plural(fault.times, "time")
     return "\n".join(
         [f"  {fault.signature.id}: {times}, first in {_place(fault)}", *_labelled("", fault.signature.meaning)]
     )
@@ -83,12 +84,12 @@ def _place(fault: Fault) -> str:
 
 def evidence(line: str) -> str:
     """The line without what the CI system wrote around it, safe for a terminal, and not too long."""
-    shown = words.printable(noise.bare(line.replace("\t", " ").rpartition("\r")[2] or line))
+    shown = printable(noise.bare(line.replace("\t", " ").rpartition("\r")[2] or line))
     return shown if len(shown) <= _MOST_EVIDENCE else shown[: _MOST_EVIDENCE - 1] + "…"
 
 
 def _tests(count: int) -> str:
-    return words.plural(count, "test")
+    return units.plural(count, "test")
 
 
 def _match(count: int) -> str:

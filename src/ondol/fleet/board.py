@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from ondol.fleet.starts import Place
-from ondol.fleet.wire import Channel, Lane
+from ondol.fleet.wire import AheadPipe, Channel
 
 SIZE = 64 << 10
 PHASES = ("", "setup", "call", "teardown")
@@ -97,7 +97,7 @@ class Given:
     place: Place
     channel: Channel
     #: What it is handed while it is busy.
-    lane: Lane
+    lane: AheadPipe
     board: Board
     #: The descriptor for its stacks.
     dump: int

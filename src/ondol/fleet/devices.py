@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
+from ondol.foreign_text import is_number
 from ondol.host import own_python
-from ondol.words import is_number, parse_size
+from ondol.units import parse_size
 
 #: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
 VISIBLE: dict[str, tuple[str, ...]] = {

@@ -19,7 +19,7 @@ _KEYS = {"test", "reason", "until"}
 _HINT = '[[known]] with test = "tests/test_a.py::test_b*", reason = "…", until = 2030-12-31'
 
 
-class Entry(NamedTuple):
+class KnownFailure(NamedTuple):
     #: A node id, or one with `*` and `?`; brackets mean themselves.
     test: str
     reason: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
         return f"{self.test} ({self.reason}; until {self.until})"
 
 
-def entries(told: dict[str, Any]) -> list[Entry]:
+def entries(told: dict[str, Any]) -> list[KnownFailure]:
     """Out of the parsed file. Raises `UsageError`."""
     rows = told.get("known", [])
     if set(told) - {"known"} or not isinstance(rows, list) or len(rows) > MOST:
@@ -40,7 +40,7 @@ def entries(told: dict[str, Any]) -> list[Entry]:
     return [_entry(row, number) for number, row in enumerate(rows, 1)]
 
 
-def _entry(row: Any, number: int) -> Entry:
+def _entry(row: Any, number: int) -> KnownFailure:
     given = set(row) if isinstance(row, dict) else set()
     if given != _KEYS:
         wrong = ", ".join(sorted(given ^ _KEYS))
@@ -56,11 +56,15 @@ def _entry(row: Any, number: int) -> Entry:
     for name, value in (("test", test), ("reason", reason)):
         if not isinstance(value, str) or not value.strip():
             raise UsageError(f"{FILE}, entry {number}: {name} = {value!r} is not a text", hint=_HINT)
-    return Entry(test, reason, until)
+    return KnownFailure(test, reason, until)
 
 
 def judge(
-    found: Sequence[Entry], ids: Sequence[str], collected: Sequence[str], exists: Callable[[str], bool], today: date
+    found: Sequence[KnownFailure],
+    ids: Sequence[str],
+    collected: Sequence[str],
+    exists: Callable[[str], bool],
+    today: date,
 ) -> tuple[Known, list[str]]:
     """What is muted among `ids`, which entries are past their date, and notes about those that match nothing.
 

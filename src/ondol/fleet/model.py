@@ -74,7 +74,7 @@ def node_of(slot: str) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class HandOut:
     """Hand `work` to the worker of `slot`; `hint` is the work that most probably follows there."""
 
     slot: str
@@ -97,7 +97,7 @@ class Unrunnable:
     why: str
 
 
-Action = Run | Revoke | Retire | Unrunnable
+Action = HandOut | Revoke | Retire | Unrunnable
 
 
 @dataclass

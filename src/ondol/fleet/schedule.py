@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ondol.fleet.messages import Retire, Revoke
-from ondol.fleet.model import Action, Device, Run, Slot, SlotState, Unrunnable, Work
+from ondol.fleet.model import Action, Device, HandOut, Slot, SlotState, Unrunnable, Work
 from ondol.fleet.situation import Situation, most_together
 
 
@@ -330,20 +330,20 @@ class Scheduler(Situation):
         del self.memory_queue[device]
         return work
 
-    def _hand(self, state: SlotState, work: int) -> Run:
+    def _hand(self, state: SlotState, work: int) -> HandOut:
         need = self.works[work]
         is_fresh = need.isolate or work in self.fresh
         state.handed.append(work)
         state.warm = True
         state.last = None if need.isolate else need
         if not need.devices:
-            return Run(state.slot.name, work, (), is_fresh)
+            return HandOut(state.slot.name, work, (), is_fresh)
         if not (state.todo or need.isolate or state.slot.gang):
             self._refill(state)
         line = self._fitting(state) if state.slot.gang else state.todo
         hint = self._hint(need, self._pick(line, state.last, state))
         more = hint is None and (self._wanted(need, line) if state.slot.gang else self._more_may_come(state, need))
-        return Run(state.slot.name, work, state.slot.devices, is_fresh, need.isolate, hint, more)
+        return HandOut(state.slot.name, work, state.slot.devices, is_fresh, need.isolate, hint, more)
 
     def _refill(self, state: SlotState) -> bool:
         """Take the next unit of the pool, or one repeated work."""

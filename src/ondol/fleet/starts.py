@@ -74,11 +74,11 @@ class Session:
 
 
 _PARTS: dict[str, Any] = {"session": Session, "place": Place, "limits": Limits, "rules": Rules}
-_S = TypeVar("_S", bound="Start")
+_S = TypeVar("_S", bound="Handshake")
 
 
 @dataclass(frozen=True)
-class Start:
+class Handshake:
     """What every handshake can do; each kind is a subclass with its own variable."""
 
     VARIABLE: ClassVar[str] = ""
@@ -96,7 +96,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class UnderFront(Start):
+class UnderFront(Handshake):
     """`ondol test` → pytest: end with me, and write your stacks here when I ask."""
 
     VARIABLE: ClassVar[str] = FRONT_ENV
@@ -105,7 +105,7 @@ class UnderFront(Start):
 
 
 @dataclass(frozen=True)
-class ForNodes(Start):
+class ForNodes(Handshake):
     """`ondol test` → pytest: the cache wing's settings for the rooms of nodes."""
 
     VARIABLE: ClassVar[str] = "ONDOL_NODE_SETTINGS"
@@ -113,7 +113,7 @@ class ForNodes(Start):
 
 
 @dataclass(frozen=True)
-class AsNode(Start):
+class AsNode(Handshake):
     """Node program → pytest: become the agent of this node. `channel` and `token` lead back to `parent`."""
 
     VARIABLE: ClassVar[str] = "ONDOL_NODE_START"
@@ -125,7 +125,7 @@ class AsNode(Start):
 
 
 @dataclass(frozen=True)
-class AsAgent(Start):
+class AsAgent(Handshake):
     """Controller, or a node's pytest → a new process: be an agent that spawns its workers into this session."""
 
     VARIABLE: ClassVar[str] = "ONDOL_AGENT_START"
@@ -137,7 +137,7 @@ class AsAgent(Start):
 
 
 @dataclass(frozen=True)
-class AsWorker(Start):
+class AsWorker(Handshake):
     """Agent → pytest: be a worker. The numbers are descriptors that it inherits."""
 
     VARIABLE: ClassVar[str] = WORKER_ENV

@@ -115,7 +115,7 @@ class Channel:
         self.sock.close()
 
 
-class Lane:
+class AheadPipe:
     """Messages for a worker that is still busy, handed ahead so that it need not wait for them.
 
     A pipe of packets that both ends can read: who reads one first has it. So the agent can take back what the worker
@@ -127,7 +127,7 @@ class Lane:
         self.reading, self.writing = reading, writing
 
     @classmethod
-    def open(cls, token: bytes) -> Lane:
+    def open(cls, token: bytes) -> AheadPipe:
         return cls(token, *os.pipe2(os.O_DIRECT | os.O_NONBLOCK | os.O_CLOEXEC))
 
     def put(self, message: Message) -> bool:

@@ -16,7 +16,7 @@ from ondol.guard.healer import BadEntry, Healer
 from ondol.guard.lock import CacheLock
 from ondol.guard.lock_parts import flock
 from ondol.guard.pip import Pip
-from ondol.guard.set_aside import Aside, Identity, everything, identity_of
+from ondol.guard.set_aside import Identity, SetAside, everything, identity_of
 from ondol.guard.tool_cache import ToolCache
 from ondol.guard.uv import Uv
 from ondol.host import bounded, files, filesystem, identity
@@ -134,7 +134,7 @@ def _with_identity(bad: BadEntry) -> tuple[BadEntry, dict[str, Identity | None]]
 
 def _set_aside(found: _Found, healer: Healer | None, report: HealingReport) -> tuple[tuple[Taken, ...], str]:
     try:
-        place = Aside(report.cache, time.time())
+        place = SetAside(report.cache, time.time())
     except OSError as error:
         return tuple(Taken(bad.path, bad.why, trouble=error.strerror or str(error)) for bad, _ in found), ""
     try:
@@ -148,7 +148,7 @@ def _set_aside(found: _Found, healer: Healer | None, report: HealingReport) -> t
         place.close()
 
 
-def _take(place: Aside, bad: BadEntry, known: dict[str, Identity | None], cache: str, *, alone: bool) -> Taken:
+def _take(place: SetAside, bad: BadEntry, known: dict[str, Identity | None], cache: str, *, alone: bool) -> Taken:
     name = os.path.relpath(bad.path, cache)
     # Somebody may be reading it who was led there before. Without the names nobody else will be; that is enough.
     paths = [*bad.pointers, bad.path] if alone or not bad.pointers else list(bad.pointers)

@@ -7,9 +7,9 @@ not dead, and never believed for anything else.
 import re
 from typing import NamedTuple
 
-from ondol import words
+from ondol import units
+from ondol.foreign_text import is_number, printable
 from ondol.host.process import Owner
-from ondol.words import is_number
 
 _LONGEST = 200
 #: `https://user:token@index/`: a note is readable by everybody who can reach the cache.
@@ -41,8 +41,8 @@ class Holder(NamedTuple):
     def text(self, now: float) -> str:
         """`pid 4242 on login05 for 42 s: uv pip install toolchain [job gpu-acc]`"""
         job = f" [{self.job}]" if self.job else ""
-        lasted = words.seconds(max(0.0, now - self.since))
-        return words.printable(f"pid {self.owner.pid} on {self.host} for {lasted}: {self.command}{job}")
+        lasted = units.seconds(max(0.0, now - self.since))
+        return printable(f"pid {self.owner.pid} on {self.host} for {lasted}: {self.command}{job}")
 
 
 def command_line(argv: list[str]) -> str:

@@ -19,8 +19,8 @@ import signal
 import time
 from collections.abc import Callable
 
+from ondol.foreign_text import is_number
 from ondol.host import files, process
-from ondol.words import is_number
 
 PATIENCE = 60.0
 BEAT = 5.0

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from ondol import words
+from ondol import units
+from ondol.foreign_text import is_number
 from ondol.guard.holder import Holder
 from ondol.guard.lease import Lease
 from ondol.guard.lock_parts import FlockPart, reason
 from ondol.guard.lock_place import LockPlace, candidates, identify, open_place
 from ondol.host import files, filesystem, process
-from ondol.words import is_number
 
 #: Set for the command: which directory its guard has locked, and which process that is.
 VARIABLE = "ONDOL_GUARDED"
@@ -79,7 +79,7 @@ class CacheLock:
             self._take_all(started)
         except _Expired:
             self.release()
-            patience = words.seconds(self._wait)
+            patience = units.seconds(self._wait)
             self._tell(f"warning: {self.cache} is still {self._whose()}, after {patience}; going on without the lock")
         else:
             self._settle()

@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ondol.foreign_text import is_number
 from ondol.guard import msgpack, wheel_record
 from ondol.guard.healer import BadEntry, Healer, Progress, launched
 from ondol.host import files, identity
-from ondol.words import is_number
 
 _SEPARATE, _TOGETHER, _WHEELS = "http-v2", "http", "wheels"
 _MAGIC = b"cc=4,"

@@ -35,7 +35,7 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
-class Aside:
+class SetAside:
     """Where the bad entries of one healing go. Raises `OSError` if the cache cannot be reached.
 
     The cache may be another user's, and we may be root: a directory in it that is swapped for a link must not make

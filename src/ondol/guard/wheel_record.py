@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import IO, NamedTuple
 
+from ondol.foreign_text import is_number
 from ondol.host import files
-from ondol.words import is_number
 
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 _CHUNK = 1 << 20

@@ -6,8 +6,8 @@ import pwd
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from ondol.foreign_text import is_number
 from ondol.host import command, process
-from ondol.words import is_number
 
 #: Where `getpass.getuser` looks before it asks the user database.
 NAMES = ("LOGNAME", "USER", "LNAME", "USERNAME")

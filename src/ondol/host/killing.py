@@ -7,9 +7,9 @@ import subprocess
 import time
 from collections.abc import Iterable
 
+from ondol.foreign_text import is_number
 from ondol.host import proctree
 from ondol.host.process import Owner, certainly_dead
-from ondol.words import is_number
 
 #: In the environment of everything that a node program starts: who did it.
 OWNER_VARIABLE = "ONDOL_OWNER"

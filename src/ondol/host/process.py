@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from ondol.words import is_number
+from ondol.foreign_text import is_number
 
 
 class Owner(NamedTuple):

@@ -6,8 +6,8 @@ import os
 import signal
 from collections.abc import Collection
 
+from ondol.foreign_text import is_number
 from ondol.host import process
-from ondol.words import is_number
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

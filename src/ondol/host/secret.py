@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from ondol.errors import OndolError
+from ondol.foreign_text import is_number
 from ondol.host import process, proctree
-from ondol.words import is_number
 
 _MAX_BYTES = 4096
 _PR_SET_DUMPABLE = 4

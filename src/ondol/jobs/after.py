@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ondol import exitcodes, words
+from ondol import exitcodes, units
 from ondol.errors import OndolError
 from ondol.host import bounded
 from ondol.jobs import beside, maker
@@ -194,7 +194,7 @@ def _take(job: Job, name: str, outcome: PublishResult) -> None:
     )
     strange = [why for kind, _, why in outcome.refused if kind in ("untrusted", "several-names")]
     if strange:
-        job.report.remarks.append(f"{name}: {words.entries(len(strange))} not published; first: {strange[0]}")
+        job.report.remarks.append(f"{name}: {units.entries(len(strange))} not published; first: {strange[0]}")
     if outcome.trouble:
         what, because, hint = outcome.trouble
         job.report.warn(f"not everything was published: {OndolError(what, because=because, hint=hint).line()}")

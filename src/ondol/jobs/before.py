@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity, zstd
 from ondol.jobs.job import Job
@@ -328,9 +328,9 @@ def _tell_of_strangers(job: Job, found: Sequence[tuple[int, str, int]]) -> None:
     found = sorted(found, key=lambda one: (-one[2], one[0]))
     job.report.passed_over = [{"owner": owner, "why": why, "entries": count} for owner, why, count in found[:_MOST]]
     look = f"`ondol doctor {job.store_path}`"
-    told = [f"{words.entries(count)} of uid {owner} passed over: {why}; {look}" for owner, why, count in found[:_LINES]]
+    told = [f"{units.entries(count)} of uid {owner} passed over: {why}; {look}" for owner, why, count in found[:_LINES]]
     if rest := found[_LINES:]:
-        told.append(f"{words.entries(sum(one[2] for one in rest))} of {len(rest)} other users passed over; {look}")
+        told.append(f"{units.entries(sum(one[2] for one in rest))} of {len(rest)} other users passed over; {look}")
     job.report.remarks += told
 
 
@@ -340,9 +340,9 @@ def _tell_of_untrusted(job: Job, tool: str, packs: Sequence[BadPack]) -> None:
     for pack in packs:
         reasons.setdefault(pack.why, []).append(pack)
     for why, some in list(reasons.items())[:_LINES]:
-        said = f"{words.plural(len(some), f'{tool} pack')} in {job.store_path} passed over: {why} (fix: {some[0].fix})"
+        said = f"{units.plural(len(some), f'{tool} pack')} in {job.store_path} passed over: {why} (fix: {some[0].fix})"
         # What the store's owner has taken back is no trouble.
         job.report.remarks.append(said) if why.startswith("revoked") else job.report.warn(said)
     if len(reasons) > _LINES:
-        more = words.plural(len(reasons) - _LINES, "more reason")
+        more = units.plural(len(reasons) - _LINES, "more reason")
         job.report.remarks.append(f"{tool} packs passed over for {more}; `ondol store verify --store {job.store_path}`")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ondol import config, exitcodes
 from ondol.config import Settings, Value
 from ondol.errors import RoomError, UsageError
+from ondol.foreign_text import is_number
 from ondol.host import files, process, records
 from ondol.job_report import JobReport
 from ondol.jobs import after
@@ -26,7 +27,6 @@ from ondol.room.handover import Wall
 from ondol.room.room import INSIDE, OPEN, OPENER, OWNER, PREFIX, Room
 from ondol.tools import table
 from ondol.trust import ci, policy
-from ondol.words import is_number
 
 _FORMAT = 4
 _MAX_BYTES = 256 << 20

@@ -8,12 +8,12 @@ from functools import lru_cache, partial
 
 from ondol.config import Settings
 from ondol.errors import StoreError, StoreMissing
+from ondol.foreign_text import is_number
 from ondol.host import identity
 from ondol.store import marker, revocations
 from ondol.store.directory import DirectoryStore
 from ondol.trust import owners
 from ondol.trust.keys import Vetting
-from ondol.words import is_number
 
 
 def location(settings: Settings) -> str:

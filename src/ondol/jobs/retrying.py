@@ -7,7 +7,7 @@ through us; without the option neither is touched.
 from collections.abc import Callable
 from functools import partial
 
-from ondol import exitcodes, words
+from ondol import exitcodes, units
 from ondol.explain import match, signature
 from ondol.guard import guarded_command, healing
 from ondol.guard.healing import HEALERS
@@ -51,7 +51,7 @@ def _mend_room(job: Job, family: str) -> None:
     job.no_more_progress()
     if report.mended:
         taken = [one.path for one in report.taken if one.kept]
-        job.report.remarks.append(f"{family}: {words.entries(len(taken))} set aside ({taken[0]} …), tried once more")
+        job.report.remarks.append(f"{family}: {units.entries(len(taken))} set aside ({taken[0]} …), tried once more")
         return
     files.remove_tree(cache)
     job.open_room().make_cache_dir(family)
@@ -72,6 +72,6 @@ def _mend_shared(job: Job, family: str) -> bool:
     if report.mended:
         kept = sum(bool(one.kept) for one in report.taken)
         job.report.remarks.append(
-            f"{family}: {words.entries(kept)} of {lock.cache} set aside, kept in {report.folder}; tried once more"
+            f"{family}: {units.entries(kept)} of {lock.cache} set aside, kept in {report.folder}; tried once more"
         )
     return report.mended

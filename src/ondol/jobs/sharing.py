@@ -11,13 +11,13 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from ondol import exitcodes, words
+from ondol import exitcodes, units
 from ondol.doctor import installed, versions
 from ondol.errors import RoomError
 from ondol.host import files, identity, process
 from ondol.jobs.job import Job, Shared
 from ondol.room import choose, rendezvous, room
-from ondol.room.rendezvous import Meeting
+from ondol.room.rendezvous import Rendezvous
 from ondol.room.room import Room
 
 #: How much longer than a slow store the others wait for the first one; and how long for the lock on the way out.
@@ -108,7 +108,7 @@ def leave(job: Job, status: int) -> int | None:
         return None
 
 
-def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Meeting) -> int | None:
+def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Rendezvous) -> int | None:
     if status:
         _note_failure(here, status)
     others = {name: owner for name, owner in rendezvous.members(here.path).items() if name != part.member}
@@ -125,7 +125,7 @@ def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Meeting) ->
         part.cut_off = [(0.0, math.inf)]
     if vanished:
         job.report.remarks.append(
-            f"{words.plural(len(vanished), 'rank')} vanished; the others decide what is published"
+            f"{units.plural(len(vanished), 'rank')} vanished; the others decide what is published"
         )
         # A command may live on in the room: whoever sweeps looks, we do not take it away.
         part.room_in_use = process.mentions_in_environment(f"{room.VARIABLE}={here.path}")

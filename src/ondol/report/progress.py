@@ -5,14 +5,14 @@ import shutil
 import sys
 import time
 
-from ondol import words
+from ondol.foreign_text import printable
 
 #: Work that is over sooner than this never draws anything; and the time between two drawings.
 _PATIENCE, _PACE = 0.5, 0.1
 _WIDTH = 30
 
 
-class Bar:
+class ProgressBar:
     """Call it with (what, done, total) as often as you like; use it as a context manager."""
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -28,7 +28,7 @@ class Bar:
         elif self._enabled and time.monotonic() >= self._next:
             self._next = time.monotonic() + min(_PACE, _PATIENCE)
             full = _WIDTH * done // total
-            line = f"ondol: {words.printable(what)} [{'#' * full}{' ' * (_WIDTH - full)}] {done}/{total}"
+            line = f"ondol: {printable(what)} [{'#' * full}{' ' * (_WIDTH - full)}] {done}/{total}"
             self._write("\r\x1b[2K" + line[: shutil.get_terminal_size().columns - 1])
             self._drawn = True
 
@@ -45,7 +45,7 @@ class Bar:
         except (OSError, ValueError):
             self._enabled = False  # nobody looks any more
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> "ProgressBar":
         return self
 
     def __exit__(self, *_: object) -> None:

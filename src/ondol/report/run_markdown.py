@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from ondol import words
 from ondol.fleet.messages import NodeLost, NodeNotice, NodeOut, NodeUp
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
+from ondol.foreign_text import code_span, markdown
 
 SHOWN = 50
 #: GitHub shows ten annotations of each kind per step.
@@ -21,11 +21,11 @@ def render(record: RunRecord) -> str:
         lines += ["**The run was cut off**; this is what its journal knew.", ""]
     for node in record.nodes:
         if not isinstance(node, NodeUp):
-            lines.append(f"- node {words.code_span(node.node)} {_NODES[type(node)]}: {_one_line(node.why)}")
+            lines.append(f"- node {code_span(node.node)} {_NODES[type(node)]}: {_one_line(node.why)}")
     for quarantine in record.quarantines:
-        lines.append(f"- device {words.code_span(quarantine.device)} was set aside: {_one_line(quarantine.why)}")
+        lines.append(f"- device {code_span(quarantine.device)} was set aside: {_one_line(quarantine.why)}")
     for fatal in record.fatal:
-        lines.append(f"- {words.code_span(fatal.file)} ended the process that collected it: {_one_line(fatal.why)}")
+        lines.append(f"- {code_span(fatal.file)} ended the process that collected it: {_one_line(fatal.why)}")
     lines += [f"- {_one_line(text)}" for text in record.expired]
     bad = [item for item in record.items if item.bad or item.verdict == Verdict.DEVICE_LOST.value]
     if bad:
@@ -37,18 +37,18 @@ def render(record: RunRecord) -> str:
     for title, found in (("Flaky:", flaky), ("Known to fail:", muted)):
         if found:
             lines += ["", title, ""]
-            lines += [f"- {words.code_span(nodeid)}: {_one_line(why)}" for nodeid, why in found[:SHOWN]]
+            lines += [f"- {code_span(nodeid)}: {_one_line(why)}" for nodeid, why in found[:SHOWN]]
     return "\n".join(lines) + "\n"
 
 
 def _row(item: ItemRecord) -> str:
     device = item.attempts[-1].device if item.attempts else ""
-    name, device = words.code_span(item.nodeid), words.markdown(device)
+    name, device = code_span(item.nodeid), markdown(device)
     return f"| {name} | {item.verdict} | {len(item.attempts)} | {device} | {_one_line(item.why)} |"
 
 
 def _one_line(text: str) -> str:
-    return words.markdown(" ".join(text.split())[:200])
+    return markdown(" ".join(text.split())[:200])
 
 
 def escape(text: str, *, value: bool = False) -> str:

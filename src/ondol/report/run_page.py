@@ -20,7 +20,7 @@ from ondol.fleet.past import PastRun
 from ondol.fleet.record import AttemptRecord, RunRecord
 from ondol.report import compare, run_causes, timeline, why_slow
 from ondol.report.page_policy import policy
-from ondol.report.timeline import Bar, Lane
+from ondol.report.timeline import Bar, DeviceLane
 
 #: A longer text keeps its beginning and its end.
 HEAD, TAIL = 6000, 14000
@@ -115,7 +115,7 @@ def _short(values: Sequence[Any]) -> list[Any]:
     return [round(value, 4) if isinstance(value, float) else value for value in values]
 
 
-def _lane(lane: Lane) -> dict[str, Any]:
+def _lane(lane: DeviceLane) -> dict[str, Any]:
     told = {"lives": [*map(_short, lane.generations)], "prepared": [*map(_short, lane.prepared)]}
     return {"slot": lane.slot, "device": lane.device, "node": lane.node, **told}
 

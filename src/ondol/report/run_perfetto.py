@@ -9,7 +9,7 @@ from typing import Any
 
 from ondol.fleet.record import RunRecord
 from ondol.report import timeline
-from ondol.report.timeline import Lane
+from ondol.report.timeline import DeviceLane
 
 
 def render(record: RunRecord) -> str:
@@ -36,7 +36,7 @@ def render(record: RunRecord) -> str:
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":"))
 
 
-def _lane(record: RunRecord, lane: Lane, pid: int, tid: int) -> list[dict[str, Any]]:
+def _lane(record: RunRecord, lane: DeviceLane, pid: int, tid: int) -> list[dict[str, Any]]:
     events, before = [], 0.0
     for life in lane.generations:
         begin = max(before, life.asked)

@@ -22,7 +22,7 @@ WORDS = {
 }
 
 
-class Node:
+class XdistNode:
     """A worker as reporters know it from xdist: results that have one are shown with its name instead of their file."""
 
     def __init__(self, name: str) -> None:
@@ -42,7 +42,7 @@ class PytestShow:
         self.live = live
         self._logs = AttemptLogs(session.config.getoption("ondol_log_dir"), [i.nodeid for i in session.items])
         self._name: Callable[[str], str] | None = None
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, XdistNode] = {}
         #: By name of worker.
         self._given: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
         self._outputs: dict[str, list[str]] = {}
@@ -91,11 +91,11 @@ class PytestShow:
             node = self._node(worker)
             for number, text in enumerate(self._outputs.get(worker) or ([""] if given else [])):
                 if number:
-                    pytest_inside.configure_node(self.config, node := Node(worker), env)
+                    pytest_inside.configure_node(self.config, node := XdistNode(worker), env)
                 pytest_inside.node_down(self.config, node, text)
 
-    def _node(self, worker: str) -> Node:
-        return self._nodes.get(worker) or self._nodes.setdefault(worker, Node(worker))
+    def _node(self, worker: str) -> XdistNode:
+        return self._nodes.get(worker) or self._nodes.setdefault(worker, XdistNode(worker))
 
     def late(self, item: int, report: dict[str, Any]) -> None:
         self._log(item, pytest_inside.report_from_wire(self.session.items[item], report))

@@ -6,10 +6,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from ondol import words
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
+from ondol.foreign_text import printable
 from ondol.report import run_causes, table
 
 SHOWN, CAUSES = 20, 5
@@ -61,10 +61,10 @@ def write(terminal: Any, record: RunRecord, journal: Path) -> None:
     if any(TASK_SUFFIX in item.nodeid for item in record.items):
         terminal.section("tasks", sep="-")
         for line in tasks(record):
-            terminal.line(words.printable(line))
+            terminal.line(printable(line))
     terminal.section("ondol", sep="-")
     for line in lines(record, journal):
-        terminal.line(words.printable(line))
+        terminal.line(printable(line))
 
 
 def tasks(record: RunRecord) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.report.page_policy import policy
 
 _STYLE = """
@@ -33,9 +33,9 @@ def render(facts: Mapping[str, Any]) -> str:
     title = f"The store {facts['store']}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(words.entries(facts['entries']))}, {words.size(facts['bytes'])}; "
+        f"<p>{escape(units.entries(facts['entries']))}, {units.size(facts['bytes'])}; "
         f"{facts['used_last_week']} of them used in the last week. "
-        f"{words.size(facts['free_bytes'])} free on {escape(facts['file_system'])}.</p>",
+        f"{units.size(facts['free_bytes'])} free on {escape(facts['file_system'])}.</p>",
         *_days(facts["jobs"]),
         "<h2>By tool</h2>",
         _table("What the store holds", ("tool", "entries", "packed"), _tools(facts["tools"])),
@@ -56,7 +56,7 @@ def render(facts: Mapping[str, Any]) -> str:
 
 
 def _tools(tools: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
-    return ((tool["tool"], str(tool["entries"]), words.size(tool["bytes"])) for tool in tools)
+    return ((tool["tool"], str(tool["entries"]), units.size(tool["bytes"])) for tool in tools)
 
 
 def lane_cells(lane: Mapping[str, Any]) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def lane_cells(lane: Mapping[str, Any]) -> tuple[str, ...]:
         lane["name"],
         used,
         str(lane["entries"]),
-        words.size(lane["bytes"]),
+        units.size(lane["bytes"]),
         str(lane["quarantined"]),
         str(lane["half_written"]),
     )

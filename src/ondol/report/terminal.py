@@ -2,7 +2,8 @@
 for the page of a GitHub Actions step.
 """
 
-from ondol import words
+from ondol import units
+from ondol.foreign_text import markdown, printable
 from ondol.job_report import JobReport, ToolReport
 
 PREFIX = "ondol: "
@@ -21,16 +22,16 @@ def lines(report: JobReport, *, quiet: bool, verbose: bool, require_warm: bool) 
 
 def opened(report: JobReport, *, quiet: bool, verbose: bool) -> list[str]:
     """What to say when a room has been opened for somebody else to use."""
-    filled = [f"{tool.name}: {words.entries(tool.filled)} filled" for tool in report.tools.values() if tool.filled]
+    filled = [f"{tool.name}: {units.entries(tool.filled)} filled" for tool in report.tools.values() if tool.filled]
     told = ", ".join(filled) or "nothing filled"
-    summary = f"room open: {report.room}, {told} [{words.seconds(report.fill_seconds)}]"
+    summary = f"room open: {report.room}, {told} [{units.seconds(report.fill_seconds)}]"
     details = _details(report)[2:] if verbose else []
     return _told(report, [] if quiet else [*report.remarks, *details, summary])
 
 
 def _told(report: JobReport, *parts: list[str]) -> list[str]:
     found = [f"warning: {text}" for text in report.warnings] + [line for part in parts for line in part]
-    return [PREFIX + words.printable(line) for line in found]
+    return [PREFIX + printable(line) for line in found]
 
 
 def _summary(report: JobReport) -> list[str]:
@@ -53,13 +54,13 @@ def _one_tool(tool: ToolReport, report: JobReport) -> str:
     else:
         parts.append(f"0 published ({report.publish_decision})" if report.publish_decision else "0 published")
     if tool.seconds_saved:
-        parts.append(f"about {words.seconds(tool.seconds_saved)} of compiling saved")
+        parts.append(f"about {units.seconds(tool.seconds_saved)} of compiling saved")
     return f"{tool.name}: {', '.join(parts)}"
 
 
 def _cost(report: JobReport) -> str:
-    cost = f"fill {words.seconds(report.fill_seconds)}, command {words.seconds(report.run_seconds)}"
-    return cost + (f", publish {words.seconds(report.publish_seconds)}" if report.publish_seconds else "")
+    cost = f"fill {units.seconds(report.fill_seconds)}, command {units.seconds(report.run_seconds)}"
+    return cost + (f", publish {units.seconds(report.publish_seconds)}" if report.publish_seconds else "")
 
 
 def _details(report: JobReport) -> list[str]:
@@ -67,13 +68,13 @@ def _details(report: JobReport) -> list[str]:
     result += [f"set: {name}={value}" for name, value in report.env.items()]
     for tool in report.tools.values():
         if tool.filled:
-            result.append(f"{tool.name}: filled {words.size(tool.filled_bytes)}")
+            result.append(f"{tool.name}: filled {units.size(tool.filled_bytes)}")
         if tool.left_out:
-            result.append(f"{tool.name}: {words.entries(tool.left_out)} left in the store (fill-max)")
+            result.append(f"{tool.name}: {units.entries(tool.left_out)} left in the store (fill-max)")
         if tool.beside:
-            result.append(f"{tool.name}: {words.entries(tool.beside)} published while the command ran")
+            result.append(f"{tool.name}: {units.entries(tool.beside)} published while the command ran")
         if tool.already_there:
-            result.append(f"{tool.name}: {words.entries(tool.already_there)} were published by others meanwhile")
+            result.append(f"{tool.name}: {units.entries(tool.already_there)} were published by others meanwhile")
         result += [f"{tool.name}: {count} {kind}, not published" for kind, count in tool.refused.items()]
         result += [f"{tool.name}: bad pack {reason}" for reason in tool.bad_reasons]
     return result
@@ -88,9 +89,9 @@ def step_summary(report: JobReport) -> str:
         rows.append("Nothing was filled and nothing new was made.")
     for tool in report.busy():
         used = "?" if tool.used is None else str(tool.used)
-        counts = (str(tool.filled), used, str(tool.new), str(tool.published), words.seconds(tool.seconds_saved))
-        rows.append(f"| {words.markdown(tool.name)} | {' | '.join(counts)} |")
-    rows += ["", f"Publishing: {words.markdown(report.publish_decision) or 'nothing to decide'}."]
-    rows += [f"- ⚠ {words.markdown(text)}" for text in report.warnings]
-    rows += [f"- {words.markdown(text)}" for text in report.remarks]
+        counts = (str(tool.filled), used, str(tool.new), str(tool.published), units.seconds(tool.seconds_saved))
+        rows.append(f"| {markdown(tool.name)} | {' | '.join(counts)} |")
+    rows += ["", f"Publishing: {markdown(report.publish_decision) or 'nothing to decide'}."]
+    rows += [f"- ⚠ {markdown(text)}" for text in report.warnings]
+    rows += [f"- {markdown(text)}" for text in report.remarks]
     return "\n".join(rows) + "\n\n"

@@ -63,7 +63,7 @@ _MARKS: dict[type, tuple[str, str, str]] = {
 
 
 @dataclass
-class Lane:
+class DeviceLane:
     slot: str
     device: str
     node: str
@@ -78,7 +78,7 @@ class Timeline:
     seconds: float
     #: When everything was collected; the end of a run that never came so far.
     collected: float
-    lanes: list[Lane]
+    lanes: list[DeviceLane]
     marks: list[Mark]
 
     def bars(self) -> list[Bar]:
@@ -93,7 +93,7 @@ class _Builder:
     def __init__(self, record: RunRecord) -> None:
         self.record = record
         self.end = max(0.0, record.last - record.first)
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, DeviceLane] = {}
         self.marks: list[Mark] = []
         self.collected = self.end
         #: Slot → the worker that lives there, until its end is told.
@@ -117,10 +117,10 @@ class _Builder:
             _fit(lane)
         return Timeline(self.end, self.collected, sorted(lanes, key=lambda lane: lane.node), self.marks)
 
-    def lane(self, slot: str, device: str = "") -> Lane:
+    def lane(self, slot: str, device: str = "") -> DeviceLane:
         if slot not in self.lanes:
             told = device or (slot.removeprefix("gang:") if slot.startswith("gang:") else "")
-            self.lanes[slot] = Lane(slot, told, node_of(slot))
+            self.lanes[slot] = DeviceLane(slot, told, node_of(slot))
         return self.lanes[slot]
 
     def hear(self, at: float, event: journal.Event) -> None:
@@ -151,7 +151,7 @@ class _Builder:
             self.lane(event.slot).prepared.append((item, begin, at))
 
 
-def _fit(lane: Lane) -> None:
+def _fit(lane: DeviceLane) -> None:
     """Nothing overlaps: a batch of short items is heard of at one moment, and their phases say how long they took."""
     lives = {life.worker: life for life in lane.generations}
     lane.bars.sort(key=lambda bar: (bar.begin, bar.end))

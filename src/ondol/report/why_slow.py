@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from ondol import words
+from ondol import units
 from ondol.fleet.messages import NodeUp
 from ondol.fleet.record import RunRecord
 from ondol.fleet.verdict import Verdict
-from ondol.report.timeline import Bar, Lane, Timeline
+from ondol.report.timeline import Bar, DeviceLane, Timeline
 
 #: A reason that explains less than this part of the run is none.
 LEAST = 0.05
@@ -36,7 +36,7 @@ def reasons(found: Timeline, record: RunRecord, most: int = 3) -> list[Reason]:
     told = [*_beginning(found, record, bars), *_tail(record, lanes), *_attempts(bars, record, len(lanes))]
     told += [*_workers(lanes), *_set_aside(found, len(lanes)), *_compiling(record, len(lanes))]
     left = found.seconds - max(bar.end for bar in bars)
-    told.append(Reason("end", left, f"{words.seconds(left)} passed after the last test: ends of fixtures and workers."))
+    told.append(Reason("end", left, f"{units.seconds(left)} passed after the last test: ends of fixtures and workers."))
     large = [one for one in told if one.seconds >= LEAST * found.seconds]
     return sorted(large, key=lambda one: -one.seconds)[:most] or [_work(found, bars, len(lanes))]
 
@@ -45,11 +45,11 @@ def _beginning(found: Timeline, record: RunRecord, bars: list[Bar]) -> Iterator[
     first = bars[0].begin
     waited = max((node.waited for node in record.nodes if isinstance(node, NodeUp)), default=0.0)
     parts = ((min(found.collected, first), "of them collecting"), (waited, "of them waiting for a node"))
-    large = [f", {words.seconds(spent)} {what}" for spent, what in parts if spent > 0.1 * first]
-    yield Reason("start", first, f"{words.seconds(first)} passed before the first test began{''.join(large)}.")
+    large = [f", {units.seconds(spent)} {what}" for spent, what in parts if spent > 0.1 * first]
+    yield Reason("start", first, f"{units.seconds(first)} passed before the first test began{''.join(large)}.")
 
 
-def _tail(record: RunRecord, lanes: list[Lane]) -> Iterator[Reason]:
+def _tail(record: RunRecord, lanes: list[DeviceLane]) -> Iterator[Reason]:
     """The time at the end in which one place worked and all others had nothing left to do."""
     busy = sorted((lane for lane in lanes if lane.bars), key=lambda lane: lane.bars[-1].end)
     if len(lanes) < 2 or not busy:
@@ -62,7 +62,7 @@ def _tail(record: RunRecord, lanes: list[Lane]) -> Iterator[Reason]:
     longest = max(alone, key=lambda bar: bar.end - max(bar.begin, others))
     name, rest = record.items[longest.item].nodeid, len(alone) - 1
     more = f" and {rest} more" if rest else ""
-    text = f"For {words.seconds(end - others)} at the end only {busy[-1].slot} had work: {name}{more}."
+    text = f"For {units.seconds(end - others)} at the end only {busy[-1].slot} had work: {name}{more}."
     yield Reason("tail", end - others, text, longest.item)
 
 
@@ -74,25 +74,25 @@ def _attempts(bars: list[Bar], record: RunRecord, lanes: int) -> Iterator[Reason
         if some:
             longest, spent = max(some, key=_seconds), sum(map(_seconds, some))
             name = record.items[longest.item].nodeid + (f" and {len(some) - 1} more" if some[1:] else "")
-            told = f"{words.plural(len(some), 'attempt')} {text} and took {words.seconds(spent)}: {name}."
+            told = f"{units.plural(len(some), 'attempt')} {text} and took {units.seconds(spent)}: {name}."
             yield Reason(kind, spent / lanes, told, longest.item)
     whole = [bar for bar in bars if bar.attempt.outcome != _LATE]
     around = [(sum(p.end - p.begin for p in bar.phases if p.name != "call"), bar) for bar in whole]
     if around:
         spent = sum(seconds for seconds, _ in around)
         most, bar = max(around, key=lambda pair: pair[0])
-        text = f"Set-up and teardown of tests took {words.seconds(spent)}, {words.seconds(most)} of them in "
+        text = f"Set-up and teardown of tests took {units.seconds(spent)}, {units.seconds(most)} of them in "
         yield Reason("fixtures", spent / lanes, f"{text}{record.items[bar.item].nodeid}.", bar.item)
 
 
-def _workers(lanes: list[Lane]) -> Iterator[Reason]:
+def _workers(lanes: list[DeviceLane]) -> Iterator[Reason]:
     """Workers that were started again: the first start is part of the beginning."""
     later = [(before, life) for lane in lanes for before, life in pairwise(lane.generations)]
     spent = sum(max(0.0, life.up - max(life.asked, before.end)) for before, life in later)
     kills = sum(before.abnormal for before, _ in later)
     if later:
-        text = f"{words.plural(len(later), 'worker')} had to be replaced, {kills} of them after a crash or a kill: "
-        yield Reason("workers", spent / len(lanes), f"{text}their successors took {words.seconds(spent)} to start.")
+        text = f"{units.plural(len(later), 'worker')} had to be replaced, {kills} of them after a crash or a kill: "
+        yield Reason("workers", spent / len(lanes), f"{text}their successors took {units.seconds(spent)} to start.")
 
 
 def _set_aside(found: Timeline, lanes: int) -> Iterator[Reason]:
@@ -100,7 +100,7 @@ def _set_aside(found: Timeline, lanes: int) -> Iterator[Reason]:
         if mark.kind in {"set aside", "node lost"}:
             left = found.seconds - mark.at
             what = f"Device {mark.where} was set aside" if mark.kind == "set aside" else f"Node {mark.where} was lost"
-            text = f"{what} {words.seconds(mark.at)} into the run, and the others did its work: {mark.text}."
+            text = f"{what} {units.seconds(mark.at)} into the run, and the others did its work: {mark.text}."
             yield Reason("lost", left / max(1, lanes), text)
 
 
@@ -109,9 +109,9 @@ def _compiling(record: RunRecord, lanes: int) -> Iterator[Reason]:
     spent = sum(float(tool.get("seconds_new") or 0.0) for tool in tools)
     new = {tool["name"]: tool["new"] for tool in tools if tool.get("new")}
     if spent:
-        what = ", ".join(f"{words.entries(count)} of {name}" for name, count in new.items())
+        what = ", ".join(f"{units.entries(count)} of {name}" for name, count in new.items())
         yield Reason(
-            "compiling", spent / lanes, f"{words.seconds(spent)} were spent compiling what was in no cache: {what}."
+            "compiling", spent / lanes, f"{units.seconds(spent)} were spent compiling what was in no cache: {what}."
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ondol.errors import RoomError
-from ondol.words import is_number
+from ondol.foreign_text import is_number
 
 AUTO = "auto"
 OFF = "off"

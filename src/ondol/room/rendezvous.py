@@ -22,14 +22,14 @@ _MAX_BYTES = 256 << 20
 _PAUSE = 0.01
 
 
-class Meeting:
+class Rendezvous:
     """The lock, held. Use it as a context manager; letting go of it twice is fine."""
 
     def __init__(self, path: str, lock: int) -> None:
         self._path = path
         self._lock = lock
 
-    def __enter__(self) -> Meeting:
+    def __enter__(self) -> Rendezvous:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,7 +56,7 @@ class Meeting:
         files.unlink_quietly(self._path)
 
 
-def meet(base: str, digest: str, seconds: float) -> Meeting:
+def meet(base: str, digest: str, seconds: float) -> Rendezvous:
     """Hold the lock of this meeting. Raises `RoomError` if that cannot be, or not in this time."""
     path = os.path.join(base, f"{_PREFIX}{os.geteuid()}-{digest}")
     deadline = time.monotonic() + seconds
@@ -71,7 +71,7 @@ def meet(base: str, digest: str, seconds: float) -> Meeting:
                 raise RoomError(f"{path} is not ours alone", because=f"owner {status.st_uid}: somebody planted it")
             _wait_for(lock, path, deadline)
             if _is_still(path, status):
-                return Meeting(path, lock)
+                return Rendezvous(path, lock)
         except BaseException:
             files.close_quietly(lock)
             raise

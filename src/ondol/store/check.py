@@ -16,7 +16,7 @@ from ondol.host import files
 from ondol.store import marker, pack
 from ondol.store.api import Backend, Stored
 from ondol.store.lane import RESERVED, SUFFIX
-from ondol.words import entries
+from ondol.units import entries
 
 #: A pack is lanes/LANE/SCOPE/TOOL/FINGERPRINT/KEY.pack.
 _DEPTH = 6

@@ -16,13 +16,13 @@ from itertools import islice
 from typing import Any
 
 from ondol.errors import PackError, StoreError, StoreMissing
+from ondol.foreign_text import is_plain_name
 from ondol.host import files
 from ondol.store import lane as lanes_of
 from ondol.store import marker, pack, usage
 from ondol.store.api import Published, Stat, Stored
 from ondol.store.entry import MAX_PACK_BYTES, Address
 from ondol.store.lane import SUFFIX, Lane, in_spite_of_cleaning
-from ondol.words import is_plain_name
 
 #: Given what the store's marker says: (owner of a lane, scope) → may it be read; without a scope: is any of it.
 Judge = Callable[[marker.Marker], Callable[..., bool]]

@@ -7,7 +7,7 @@ that a reader would refuse. Pure: no I/O here.
 from typing import Any, NamedTuple
 
 from ondol.errors import PackError
-from ondol.words import is_plain_name
+from ondol.foreign_text import is_plain_name
 
 #: Bounds on hostile or broken input. Largest real Triton entry seen: 4 MB, 9 files; the rest is room for other tools.
 MAX_FILES = 4096

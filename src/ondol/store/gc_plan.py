@@ -10,9 +10,9 @@ import heapq
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ondol.foreign_text import matches
 from ondol.store.api import Stored
 from ondol.store.entry import MAX_PACK_BYTES
-from ondol.words import matches
 
 #: Clocks differ by less. A time further ahead than this was made up, and counts as no time at all.
 _AHEAD = 86400.0

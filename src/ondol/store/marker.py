@@ -16,8 +16,8 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from ondol.errors import StoreError, StoreFormat, StoreMissing
+from ondol.foreign_text import is_number, is_pattern, matches
 from ondol.host import files
-from ondol.words import is_number, is_pattern, matches
 
 NAME = "ondol-store.json"
 LANES = "lanes"

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from ondol.errors import StoreError
+from ondol.foreign_text import matches
 from ondol.host import files
 from ondol.store.api import Stored
-from ondol.words import matches
 
 FOLDER = "revoked"
 #: `run` and `commit` are what the maker said of itself; the others are evidence.

@@ -14,11 +14,11 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from ondol.foreign_text import is_number, is_plain_name
 from ondol.host import files
 from ondol.store import lane as lanes_of
 from ondol.store.api import Stat
 from ondol.store.entry import Address
-from ondol.words import is_number, is_plain_name
 
 DAY = 86400
 #: A day's notes of a user of a hundred thousand entries are 11 MiB.

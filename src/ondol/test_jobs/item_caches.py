@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from ondol import words
+from ondol import units
 from ondol.errors import OndolError
 from ondol.explain import match
 from ondol.guard import healing
@@ -46,7 +46,7 @@ class ItemCaches:
         if not names:
             return ""
         listed = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-        return f"{words.entries(len(names))} of the {family} cache {cache} set aside: {listed}"
+        return f"{units.entries(len(names))} of the {family} cache {cache} set aside: {listed}"
 
 
 def _heal(family: str, cache: str, _report: bounded.Report) -> Any:

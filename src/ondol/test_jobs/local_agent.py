@@ -47,7 +47,9 @@ class Early:
         options, params = config.known_args_namespace, config.invocation_params
         self._tmpdir = worker_tmp.make(tempfile.gettempdir())
         joined = Session([str(word) for word in params.args], str(params.dir), "", False)
-        self._link: link.Link | None = link.start_spawned(joined, limits_of(options), rules_of(options, self._tmpdir))
+        self._link: link.AgentLink | None = link.start_spawned(
+            joined, limits_of(options), rules_of(options, self._tmpdir)
+        )
         self._link.send(messages.Warm(workers))
 
     def join(self, session: Session) -> Link | None:

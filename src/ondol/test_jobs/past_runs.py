@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ondol import words
+from ondol import units
 from ondol.config import Settings
 from ondol.errors import OndolError, UsageError
 from ondol.fleet import journals, kept, known, past, selection
@@ -81,7 +81,7 @@ def rerun(record: RunRecord, ids: list[str], root: Path) -> Chosen:
         more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
         told.append(f"rerun: no longer there, or not collected by these arguments: {', '.join(gone[:_SHOWN])}{more}")
     if not gone and not places:
-        told.append(f"rerun: nothing is left to run of that run's {words.plural(len(record.items), 'item')}")
+        told.append(f"rerun: nothing is left to run of that run's {units.plural(len(record.items), 'item')}")
     return Chosen(places, told)
 
 
@@ -94,7 +94,7 @@ def shard(text: str, ids: list[str], history: str, root: Path) -> Chosen:
     found = selection.part(ids, seconds, number, parts)
     told = f"shard {number}/{parts}: {len(found.places)} of {len(ids)} items"
     if found.timed:
-        told += f", {words.seconds(found.weight)} of {words.seconds(found.total)}"
+        told += f", {units.seconds(found.weight)} of {units.seconds(found.total)}"
     return Chosen(found.places, [f"{told}, {how}; plan {found.plan}, which every shard must show"])
 
 
@@ -108,7 +108,7 @@ def _durations(history: str, root: Path) -> tuple[dict[str, float], str]:
         return {}, f"by count ({root} is no git checkout, and shards must agree on which runs of the history count)"
     runs, _ = kept.runs(where, believed(configured))
     counted = past.newest(runs, time, _RUNS)
-    return past.usual(past.fold(counted)), f"by the durations of {words.plural(len(counted), 'run')} before this commit"
+    return past.usual(past.fold(counted)), f"by the durations of {units.plural(len(counted), 'run')} before this commit"
 
 
 def _commit_time(root: Path) -> float | None:
@@ -120,7 +120,7 @@ def _commit_time(root: Path) -> float | None:
         return None
 
 
-def known_entries(root: Path) -> list[known.Entry]:
+def known_entries(root: Path) -> list[known.KnownFailure]:
     """Raises `UsageError` for a file that cannot be understood: nobody knows then what it was to forgive."""
     path = root / known.FILE
     if not path.exists():
@@ -134,6 +134,8 @@ def known_entries(root: Path) -> list[known.Entry]:
     return known.entries(told)
 
 
-def muted(entries: list[known.Entry], ids: list[str], collected: list[str], root: Path) -> tuple[Known, list[str]]:
+def muted(
+    entries: list[known.KnownFailure], ids: list[str], collected: list[str], root: Path
+) -> tuple[Known, list[str]]:
     today = datetime.now(timezone.utc).date()
     return known.judge(entries, ids, collected, lambda file: (root / file).exists(), today)

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from ondol.engines.api import Engine
-from ondol.engines.choose import Wish
+from ondol.engines.choose import NodeOptions
 from ondol.engines.links import Links, Terms
 from ondol.fleet import journal, journals, pytest_inside, schedule, xdist
 from ondol.fleet.controller import history
-from ondol.fleet.controller.controller import Controller, Link, Settings
+from ondol.fleet.controller.controller import Controller, Link, RunSettings
 from ondol.fleet.controller.plan import Plan, make_plan
 from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
@@ -44,24 +44,24 @@ class Far:
     """Where the nodes of a run come from, when it is not this machine."""
 
     engine: Engine
-    wish: Wish
+    wish: NodeOptions
     #: For the rooms on the nodes; None = no rooms.
     settings: dict[str, Any] | None
 
 
-def wish_of(config: pytest.Config) -> Wish:
+def node_options(config: pytest.Config) -> NodeOptions:
     options = config.known_args_namespace
     names = ("engine", "launch", "nodes", "slurm", "srun", "agent")
     given = {name: str(getattr(options, f"ondol_{name}")) for name in names}
     directory = str(options.ondol_node_dir or config.invocation_params.dir)
-    return Wish(**given, devices=str(options.ondol_devices or "auto"), directory=directory)
+    return NodeOptions(**given, devices=str(options.ondol_devices or "auto"), directory=directory)
 
 
 def option(config: pytest.Config, name: str) -> Any:
     return config.getoption("ondol_" + name.replace("-", "_"))
 
 
-def settings_of(config: pytest.Config) -> Settings:
+def settings_of(config: pytest.Config) -> RunSettings:
     policy = Policy(
         retries=option(config, "retries"),
         retry_on=parse_causes(option(config, "retry-on")),
@@ -71,7 +71,7 @@ def settings_of(config: pytest.Config) -> Settings:
     # Somebody may want to stop after any result: then nothing is handed out before it has been shown.
     careful = bool(config.getvalue("maxfail")) or bool(config.getoption("stepwise", False))
     caches = ItemCaches(os.environ)
-    return Settings(
+    return RunSettings(
         policy=policy,
         hygiene=option(config, "hygiene"),
         session_timeout=option(config, "session-timeout"),
@@ -222,7 +222,7 @@ def _settle_garbage() -> None:
 
 
 def _scheduler(
-    config: pytest.Config, plan: Plan, fleet: Fleet, settings: Settings, refused: set[int]
+    config: pytest.Config, plan: Plan, fleet: Fleet, settings: RunSettings, refused: set[int]
 ) -> schedule.Scheduler:
     works = [w for w in plan.works if plan.prepares.get(w.index, w.index) not in refused]
     prepares = [w for w in works if w.index in plan.prepares]

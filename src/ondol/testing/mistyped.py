@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from ondol import options, words
+from ondol import options
+from ondol.errors import closest
+from ondol.foreign_text import printable
 
 #: How a conftest, or what it brings along, can add options.
 _CAN_ADD = re.compile(r"addoption|pytest_plugins|import \*|exec\(|globals\(")
@@ -28,7 +30,7 @@ def check(config: pytest.Config, parser: pytest.Parser, arguments: list[str]) ->
     nearly = {word.partition("=")[0]: "" for word in unknown if word in typed and word.startswith("--")}
     known = [option.name for option in options.of("test")]
     for word in nearly:
-        nearly[word] = words.closest(word.removeprefix("--").removeprefix("ondol-"), known, _LIKE)
+        nearly[word] = closest(word.removeprefix("--").removeprefix("ondol-"), known, _LIKE)
     if not any(nearly.values()):
         return
     conftests = [text for path in sorted(set(_reached(config, typed))) if (text := _text(path))]
@@ -38,7 +40,7 @@ def check(config: pytest.Config, parser: pytest.Parser, arguments: list[str]) ->
         said = f"{word} is no option of Ondol, pytest or a plugin; did you mean --{meant}?"
         if not any(map(_CAN_ADD.search, conftests)):
             raise pytest.UsageError(f"{said} Nothing was run")
-        sys.stderr.write(f"ondol: warning: {words.printable(said)} It is left to the conftests of this suite\n")
+        sys.stderr.write(f"ondol: warning: {printable(said)} It is left to the conftests of this suite\n")
 
 
 def _reached(config: pytest.Config, typed: set[str]) -> Iterator[Path]:

@@ -23,7 +23,7 @@ from ondol.host import own_python, proctree
 from ondol.room import room
 
 
-class Station:
+class NodeProcess:
     """This process as its node program sees it."""
 
     def __init__(self, start: AsNode) -> None:
@@ -45,10 +45,10 @@ class Station:
         self.tell(messages.Gone(str(error), True))
 
 
-def adopt() -> Station | None:
+def adopt() -> NodeProcess | None:
     """In a node's pytest, early; None everywhere else."""
     start = AsNode.take()
-    return None if start is None else Station(start)
+    return None if start is None else NodeProcess(start)
 
 
 def in_order(items: Sequence[pytest.Item], go: messages.Go) -> list[pytest.Item]:
@@ -84,9 +84,9 @@ def first_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
 class NodePlugin:
     """Takes the place of the test loop."""
 
-    def __init__(self, config: pytest.Config, station: Station, fleet: Fleet) -> None:
+    def __init__(self, config: pytest.Config, node_process: NodeProcess, fleet: Fleet) -> None:
         self._config = config
-        self._station = station
+        self._node_process = node_process
         self._fleet = fleet
         self._errors: list[str] = []
 
@@ -96,7 +96,7 @@ class NodePlugin:
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         if isinstance(collector, pytest.File):
-            self._station.tell(messages.Collecting(collector.nodeid))
+            self._node_process.tell(messages.Collecting(collector.nodeid))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -113,7 +113,7 @@ class NodePlugin:
                 self._become_agent(session, go)
             status = 0
         except OndolError as error:
-            self._station.fail(error)
+            self._node_process.fail(error)
         except BaseException:
             traceback.print_exc()
         os._exit(status)
@@ -123,7 +123,7 @@ class NodePlugin:
     def _agree(self, session: pytest.Session) -> messages.Go | None:
         """What the controller says when it has heard what there is; None when it does not want us."""
         forgiven = session.config.option.continue_on_collection_errors
-        self._station.tell(
+        self._node_process.tell(
             messages.Collected(
                 errors=[] if forgiven else self._errors,
                 devices=[asdict(device) for device in self._fleet.devices],
@@ -133,12 +133,12 @@ class NodePlugin:
                 python=sys.version.split()[0],
             )
         )
-        go = self._station.channel.receive()
+        go = self._node_process.channel.receive()
         if not isinstance(go, messages.Go):
             return None
         session.items[:] = in_order(session.items, go)
         # Not before this is anything sent that an agent must read: it would be lost in our own buffer.
-        self._station.tell(messages.Ready())
+        self._node_process.tell(messages.Ready())
         return go
 
     @cached_property
@@ -149,19 +149,19 @@ class NodePlugin:
     # ------------------------------------------------------------------ becoming the agent
 
     def _become_agent(self, session: pytest.Session, go: messages.Go) -> None:
-        tmpdir, links = self._station.start.tmpdir, room.links(os.environ)
+        tmpdir, links = self._node_process.start.tmpdir, room.links(os.environ)
         rules = Rules(tmpdir=tmpdir, links=links, term_is_notice=True, **go.rules)
         limits = Limits(**go.limits)
         if self._why_not_fork:
             self._replace_this_process(session, limits, rules)
         base: Path | None = pytest_inside.base_temp(session.config)
-        be_agent(Agent(self._station.channel, fork_launcher(session, base), limits, rules))
+        be_agent(Agent(self._node_process.channel, fork_launcher(session, base), limits, rules))
 
     def _replace_this_process(self, session: pytest.Session, limits: Limits, rules: Rules) -> None:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""
-        channel = self._station.channel
+        channel = self._node_process.channel
         os.set_inheritable(channel.fileno(), True)
-        start = AsAgent(channel.fileno(), self._station.start.token, limits, rules, pytest_inside.to_join(session))
+        start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, pytest_inside.to_join(session))
         pytest_inside.stop_capture(self._config)
         os.environ.update(start.environment())
         os.execv(sys.executable, own_python.python("ondol.fleet.agent"))

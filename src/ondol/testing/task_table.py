@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ondol import words
+from ondol.errors import closest
 from ondol.host import toml
 
 _TABLES = ("discover", "runtime", "task")
@@ -48,7 +48,7 @@ def read(path: Path) -> TaskTable:
 def near(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about a name that is not known."""
     known = sorted(known)
-    if close := words.closest(name, known):
+    if close := closest(name, known):
         return f"; did you mean {close!r}?"
     return f"; there are: {', '.join(known)}" if known else "; there is none"
 

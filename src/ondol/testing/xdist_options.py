@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ondol.errors import UsageError
-from ondol.words import is_number
+from ondol.foreign_text import is_number
 
 if TYPE_CHECKING:  # every pytest that has Ondol installed imports this module
     from ondol.fleet.devices import Fleet
@@ -21,7 +21,7 @@ DISTS = ("load", "loadscope", "loadfile", "loadgroup", "worksteal", "no")
 
 
 @dataclass(frozen=True)
-class Wish:
+class XdistOptions:
     """What the options say."""
 
     workers: int | str | None = None
@@ -30,7 +30,7 @@ class Wish:
     tx: tuple[str, ...] = ()
 
 
-WISH = pytest.StashKey[Wish]()
+XDIST_OPTIONS = pytest.StashKey[XdistOptions]()
 
 
 def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
@@ -74,7 +74,7 @@ def put_aside(config: pytest.Config) -> None:
     options = config.known_args_namespace
     dist = "load" if getattr(options, "distload", False) else getattr(options, "dist", "no")
     number, most = (getattr(options, name, None) for name in ("numprocesses", "maxprocesses"))
-    config.stash[WISH] = Wish(number, most, dist, tuple(getattr(options, "tx", ())))
+    config.stash[XDIST_OPTIONS] = XdistOptions(number, most, dist, tuple(getattr(options, "tx", ())))
     options.numprocesses, options.tx, options.distload, options.dist = None, [], False, "no"
 
 
@@ -84,7 +84,7 @@ def take_away(config: pytest.Config) -> None:
 
 
 def check(config: pytest.Config) -> None:
-    wish = config.stash[WISH]
+    wish = config.stash[XDIST_OPTIONS]
     if wish.tx:
         counts = [text.partition("*")[0] for text in wish.tx]
         total = sum(int(count) if is_number(count) else 1 for count in counts)
@@ -101,7 +101,7 @@ def check(config: pytest.Config) -> None:
 
 def counted(config: pytest.Config, spec: str, fleet: Fleet | None, per_device: int) -> str:
     """The devices that `-n` means, where these are CPUs and nobody gave their number; without a fleet: of nodes."""
-    wish = config.stash[WISH]
+    wish = config.stash[XDIST_OPTIONS]
     now = len(fleet.devices) * per_device if fleet else 0
     cpus = fleet is not None and fleet.devices[0].kind == "cpu" and spec in {"auto", "cpu"} and per_device == 1
     number = wish.workers or 0

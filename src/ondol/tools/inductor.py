@@ -35,8 +35,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
-from ondol import words
 from ondol.errors import EntryRefused
+from ondol.foreign_text import is_plain_name
 from ondol.host import files, identity
 from ondol.host.identity import Host
 from ondol.tools import pickled, shapes
@@ -149,7 +149,7 @@ def bound_to(native: str, torch: str) -> str:
     except OSError:
         return ""
     mark = f"{native}-{_digest(version)}{torch.replace('/', '@')}"
-    return mark if "@" not in torch and words.is_plain_name(mark) else ""
+    return mark if "@" not in torch and is_plain_name(mark) else ""
 
 
 def _digest(data: bytes) -> str:

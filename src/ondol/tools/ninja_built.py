@@ -27,8 +27,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ondol import words
 from ondol.errors import EntryRefused, EntryUnfit
+from ondol.foreign_text import is_plain_name
 from ondol.host import fixed_place
 from ondol.host.identity import Host
 from ondol.tools import build_inputs, ninja
@@ -336,6 +336,6 @@ def _digest(plan: bytes, log: ninja.NinjaLog, origins: tuple[Origin, ...], sourc
 
 def _key(folder: str, digest: str) -> str:
     name = folder.replace("/", "--")
-    if not words.is_plain_name(name) or len(name) > 160:
+    if not is_plain_name(name) or len(name) > 160:
         name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
     return f"{name}@{digest[:24]}"

@@ -4,8 +4,8 @@ import hashlib
 import os
 import re
 
-from ondol import words
 from ondol.errors import EntryRefused
+from ondol.foreign_text import is_plain_name
 from ondol.host.identity import Host
 from ondol.tools.api import ANYWHERE, Found, Refused
 from ondol.tools.ninja_built import Listing, NinjaBuilt
@@ -81,7 +81,7 @@ class FlashInfer(NinjaBuilt):
         if not status.st_size:
             return Refused("torn", path, "empty")
         name = path.removeprefix(_CUBINS).replace("/", "--")
-        key = name if words.is_plain_name(name) else hashlib.sha256(path.encode()).hexdigest()
+        key = name if is_plain_name(name) else hashlib.sha256(path.encode()).hexdigest()
         return Found(key, ANYWHERE, "", (path,), os.path.basename(path), 0.0)
 
     def accepts(self, fingerprint: str, host: Host) -> bool:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from ondol import words
-from ondol.errors import UsageError
+from ondol.errors import UsageError, did_you_mean
 from ondol.tools import table
 from ondol.tools.api import Tool
 from ondol.tools.table import Row
@@ -68,7 +67,7 @@ def _find(name: str) -> Row:
         if name not in points:
             known = [*table.BY_NAME, *points]
             every = f"one or more of: {', '.join(known)}; or auto"
-            raise UsageError(f"there is no tool {name!r}", hint=words.did_you_mean(name, known, every))
+            raise UsageError(f"there is no tool {name!r}", hint=did_you_mean(name, known, every))
         _brought[name] = _load_foreign(name, points[name])
     return _brought[name].row
 

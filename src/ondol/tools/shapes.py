@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ondol import words
 from ondol.errors import EntryRefused
+from ondol.foreign_text import is_plain_name
 from ondol.host import identity
 from ondol.host.identity import Host
 from ondol.tools.api import (
@@ -264,7 +264,7 @@ def whole_json(data: bytes, kind: type = object) -> bool:
 def key_of(path: str) -> str:
     """A unit's key in the store, from its path."""
     key = path.replace("/", "--")
-    return key if words.is_plain_name(key) else hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+    return key if is_plain_name(key) else hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _join(folder: str, name: str) -> str:

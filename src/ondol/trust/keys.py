@@ -10,13 +10,13 @@ import os
 from typing import NamedTuple
 
 from ondol.errors import EntryUntrusted, OndolError, PackError
+from ondol.foreign_text import is_pattern, matches
 from ondol.host import files, identity
 from ondol.store import revocations
 from ondol.store.api import Stored
 from ondol.store.marker import Key, Marker
 from ondol.store.pack import Manifest, key_name, statement
 from ondol.trust import ci, settings, signatures
-from ondol.words import is_pattern, matches
 
 SITE = "/etc/ondol/keys"
 _MAX_BYTES = 4096

@@ -8,7 +8,7 @@ root, the reader, or a UID the reader lists.
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from ondol.words import matches
+from ondol.foreign_text import matches
 
 #: (uid, group name) → whether the user database says that this user is in this group.
 Membership = Callable[[int, str], bool]

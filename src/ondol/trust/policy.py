@@ -8,7 +8,7 @@ whatever settings come with its own code.
 import hashlib
 from typing import NamedTuple
 
-from ondol import words
+from ondol.foreign_text import is_number, is_plain_name
 
 #: The scope that every job reads and only trusted jobs write. It carries no repository: who shares a store shares it.
 TRUSTED_SCOPE = "main"
@@ -49,10 +49,10 @@ def pull_request_scope(number: str, repository: str) -> str:
     Empty without a number or a repository: such a job writes nothing. `+` and `=` stand in no repository's name, so two
     of them never make one scope; one with other letters, or too long a name, is told apart by a digest.
     """
-    if not (words.is_number(number) and repository):
+    if not (is_number(number) and repository):
         return ""
     carried = repository.replace("/", "+")
-    if "+" in repository or "=" in repository or len(carried) > _LONGEST_REPOSITORY or not words.is_plain_name(carried):
+    if "+" in repository or "=" in repository or len(carried) > _LONGEST_REPOSITORY or not is_plain_name(carried):
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in repository)
         carried = f"{plain[:_LONGEST_REPOSITORY]}={hashlib.sha256(repository.encode()).hexdigest()[:32]}"
     return f"{UNTRUSTED_PREFIX}{number}@{carried}"

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ondol import config, options, words
-from ondol.config import File, Settings
+from ondol import config, options
+from ondol.config import Settings, SettingsFile
+from ondol.foreign_text import printable
 from ondol.host import files, identity
 from ondol.trust import ci
 
@@ -30,7 +31,7 @@ class Unusable(Exception):
 
 def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Settings:
     """Every setting: on the command line, in the environment, by the project, the user and the site."""
-    found: list[File] = []
+    found: list[SettingsFile] = []
     warnings: list[str] = []
     for path, top, standing in _places(env, directory):
         if standing != options.OUTSIDE and any(file.standing == standing for file in found):
@@ -38,10 +39,10 @@ def load(flags: Mapping[str, Any], env: Mapping[str, str], directory: str) -> Se
         try:
             section = _read(path, top)
         except (Unusable, OSError) as why:
-            warnings.append(f"{words.printable(path)} is not used: {words.printable(str(why))}")
+            warnings.append(f"{printable(path)} is not used: {printable(str(why))}")
         else:
             if section is not None:
-                found.append(File(path, standing, section))
+                found.append(SettingsFile(path, standing, section))
     return config.merge(flags, env, found, directory, warnings)
 
 

@@ -13,11 +13,12 @@ from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Repair, look
 from ondol.doctor.checks.tried_out import PREFIX
 from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen
+from ondol.foreign_text import is_number
 from ondol.host import files, filesystem, identity
 from ondol.tools import registry
 from ondol.tools.api import CacheDir, Refused
-from ondol.words import age, is_number, plural
-from ondol.words import entries as counted
+from ondol.units import age, plural
+from ondol.units import entries as counted
 
 #: What a tool's `scan` says → (how bad, what it does to a job). Entries that cannot be read are the owners' business.
 _KINDS = {

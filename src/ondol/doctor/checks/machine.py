@@ -16,7 +16,7 @@ from ondol.errors import RoomError
 from ondol.host import filesystem, identity
 from ondol.room import choose
 from ondol.tools import registry, table
-from ondol.words import plural
+from ondol.units import plural
 
 
 def home(subject: Subject) -> Iterator[Finding]:

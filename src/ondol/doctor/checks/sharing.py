@@ -12,7 +12,7 @@ from ondol.doctor import commands, rights
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, place
 from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen, acl_of, is_lock
-from ondol.words import directories, plural
+from ondol.units import directories, plural
 
 #: What is wrong → (what it is called, what this user cannot do, what happens then)
 _TROUBLES = {

@@ -19,7 +19,7 @@ from ondol.store import lane as lanes_of
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry, File
 from ondol.trust import owners
-from ondol.words import plural
+from ondol.units import plural
 
 
 def store(subject: Subject) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ondol import words
+from ondol import units
 from ondol.doctor import commands
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, look
 from ondol.doctor.subject import CACHE, ROOM, STORE, TEMPORARY, Subject
@@ -276,14 +276,14 @@ def space(subject: Subject) -> Iterator[Finding]:
     path, where = commands.quote(subject.path), look(subject.path)
     fix = f"du -xhd 1 {path} | sort -h | tail"
     if STORE in subject.roles:
-        fix = f"ondol store gc --store {path} --min-free {words.size(WARNING_BYTES).replace(' ', '')}"
+        fix = f"ondol store gc --store {path} --min-free {units.size(WARNING_BYTES).replace(' ', '')}"
     why = "a job that compiles fails with ENOSPC, and half-written entries may stay"
     full = severity(free, ERROR_BYTES, WARNING_BYTES)
     if full:
-        yield Finding(full, f"{words.size(free)} are free in {subject.path}", where, why, fix)
+        yield Finding(full, f"{units.size(free)} are free in {subject.path}", where, why, fix)
     few = severity(inodes, ERROR_INODES, WARNING_INODES) if inodes >= 0 else ""
     if few:
-        what = f"{words.plural(inodes, 'inode is', 'inodes are')} free in {subject.path}"
+        what = f"{units.plural(inodes, 'inode is', 'inodes are')} free in {subject.path}"
         yield Finding(few, what, where, why, fix)
     if ERROR in (full, few):
         return
@@ -295,7 +295,7 @@ def space(subject: Subject) -> Iterator[Finding]:
                 os.posix_fallocate(fd, 0, _TRIAL_BYTES)
     except OSError as error:
         if error.errno in (errno.EDQUOT, errno.ENOSPC, errno.EFBIG):  # if it is not permitted, other checks say so
-            what = f"{words.size(_TRIAL_BYTES)} cannot be reserved in {subject.path}: {_name_of(error)}"
+            what = f"{units.size(_TRIAL_BYTES)} cannot be reserved in {subject.path}: {_name_of(error)}"
             why = f"the file system has space, and uid {subject.machine.uid} may not have it: a quota, or a limit"
             yield Finding(ERROR, what, where, why, "quota -s")
 
@@ -323,7 +323,7 @@ def clock(subject: Subject) -> Iterator[Finding]:
     ahead = skew(before, after, theirs)
     if abs(ahead) > TOLERATED:
         direction = "ahead of" if ahead > 0 else "behind"
-        what = f"the clock behind {subject.path} is {words.seconds(abs(ahead))} {direction} this machine's"
+        what = f"the clock behind {subject.path} is {units.seconds(abs(ahead))} {direction} this machine's"
         why = "ninja builds again and again, entries look too old or too new to whoever cleans up by age"
         fix = "chronyc tracking || timedatectl timesync-status"
         yield Finding(WARNING, what, look(subject.path), why, fix)

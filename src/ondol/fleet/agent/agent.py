@@ -19,7 +19,7 @@ from itertools import count
 from ondol.fleet import messages, wire
 from ondol.fleet.agent.keeper import HostSlot, Keeper
 from ondol.fleet.agent.launch import Launcher, SpawnLauncher
-from ondol.fleet.agent.probe import Probe
+from ondol.fleet.agent.probe import RunningProbe
 from ondol.fleet.agent.spares import Spares
 from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message, RunItem, never
 from ondol.fleet.starts import Limits, Place, Rules
@@ -46,7 +46,7 @@ class Agent:
         self.rules = rules
         self.clock = clock
         self.slots: dict[str, HostSlot] = {}
-        self.probes: list[Probe] = []
+        self.probes: list[RunningProbe] = []
         self.spares = Spares(self._start_spare if isinstance(launcher, SpawnLauncher) else None)
         self.leaving = False
         self.interrupting = False
@@ -157,7 +157,7 @@ class Agent:
             case messages.Lose():
                 self._lose(command)
             case messages.Probe():
-                self.probes.append(Probe.start(command, self.clock()))
+                self.probes.append(RunningProbe.start(command, self.clock()))
             case messages.Warm():
                 self.spares.warm(command.workers)
             case messages.Join():

@@ -27,7 +27,7 @@ class Started:
     dump: int
     #: What it tells us without a message, and how it is handed work while it is busy.
     board: Board
-    lane: wire.Lane
+    lane: wire.AheadPipe
 
 
 class Launcher(Protocol):
@@ -62,7 +62,7 @@ class ForkLauncher:
         ours, theirs = wire.pair()
         token = wire.new_token()
         dump = _dump_file()
-        board, lane = Board(), wire.Lane.open(token)
+        board, lane = Board(), wire.AheadPipe.open(token)
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -71,7 +71,7 @@ class ForkLauncher:
             ours.close()
             for fd in (*inherited, lane.writing):
                 os.close(fd)
-            lane = wire.Lane(token, wire.move_up(lane.reading))
+            lane = wire.AheadPipe(token, wire.move_up(lane.reading))
             channel = wire.Channel(socket.socket(fileno=wire.move_up(theirs.detach())), token)
             if self._collects_garbage:
                 gc.enable()  # the agent does without
@@ -93,7 +93,7 @@ class SpawnLauncher:
         dump = _dump_file()
         page = os.memfd_create("ondol-board", os.MFD_CLOEXEC)
         os.ftruncate(page, SIZE)
-        lane = wire.Lane.open(token)
+        lane = wire.AheadPipe.open(token)
         given = (theirs.fileno(), dump, page, lane.reading)
         start = AsWorker(*given, token.decode(), place, os.getpid(), self.session)
         environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}

@@ -13,7 +13,7 @@ from ondol.fleet import messages
 
 
 @dataclass
-class Probe:
+class RunningProbe:
     """One run of a probe command; exit status 0 means healthy, its output is the reason otherwise."""
 
     device: str
@@ -23,7 +23,7 @@ class Probe:
     problem: str = ""
 
     @classmethod
-    def start(cls, message: messages.Probe, now: float) -> Probe:
+    def start(cls, message: messages.Probe, now: float) -> RunningProbe:
         output = tempfile.TemporaryFile()
         try:
             process = subprocess.Popen(

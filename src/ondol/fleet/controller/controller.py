@@ -16,7 +16,7 @@ from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.messages import AgentEvent, Buried, Command, Ended, Event, RunItem, ToNode, never, opened
-from ondol.fleet.model import Run, Unrunnable, node_of
+from ondol.fleet.model import HandOut, Unrunnable, node_of
 from ondol.fleet.outcome import end_of, failure_of, text_of
 from ondol.fleet.record import MEASURED, Book, ItemRecord, RunRecord
 from ondol.fleet.schedule import Scheduler
@@ -57,7 +57,7 @@ class Show(Protocol):
 
 
 @dataclass
-class Settings:
+class RunSettings:
     """What the user chose about judging and stopping."""
 
     policy: Policy = field(default_factory=Policy)
@@ -84,7 +84,7 @@ class Controller:
         start_link: Callable[[], Link],
         book: Book,
         show: Show,
-        settings: Settings,
+        settings: RunSettings,
         interrupts: Interrupts,
         prepares: dict[int, int] | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class Controller:
     def act(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
-                case Run():
+                case HandOut():
                     self._send_run(action)
                 case Unrunnable():
                     self.settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
@@ -209,7 +209,7 @@ class Controller:
                     else:
                         self.book.write(action)
 
-    def _send_run(self, run: Run) -> None:
+    def _send_run(self, run: HandOut) -> None:
         works, target = self.scheduler.works, self.prepares.get(run.work, run.work)
         devices = [self.scheduler.devices[name] for name in run.devices]
         prepares = run.work in self.prepares

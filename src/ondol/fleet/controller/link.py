@@ -29,7 +29,7 @@ from ondol.host.gpu_context import cuda_fault
 HURRY, BURY = 10.0, 30.0
 
 
-class Link:
+class AgentLink:
     """One agent process and the channel to it. An agent that does not answer (stopped, or in the kernel) is ended."""
 
     def __init__(self, pid: int, channel: wire.Channel, before: set[int], silence: float) -> None:
@@ -140,7 +140,7 @@ def be_agent(agent: Agent) -> None:
 
 def start_forked(
     session: pytest.Session, base: Path | None, limits: Limits, rules: Rules, private: Iterable[int] = ()
-) -> Link:
+) -> AgentLink:
     """The agent as a fork of the collected session; `private` are descriptors that no test may ever write to."""
     ours, theirs, token, before = _prepare()
     with warnings.catch_warnings():
@@ -160,10 +160,10 @@ def start_forked(
             traceback.print_exc()
         os._exit(status)
     theirs.close()
-    return Link(pid, wire.Channel(ours, token), before, rules.silence)
+    return AgentLink(pid, wire.Channel(ours, token), before, rules.silence)
 
 
-def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
+def start_spawned(session: Session, limits: Limits, rules: Rules) -> AgentLink:
     """The agent as a new process, for a controller that must not be forked."""
     ours, theirs, token, before = _prepare()
     start = AsAgent(theirs.fileno(), token.decode(), limits, rules, session)
@@ -175,7 +175,7 @@ def start_spawned(session: Session, limits: Limits, rules: Rules) -> Link:
     )
     theirs.close()
     process.returncode = 0  # waited for by its pid
-    return Link(process.pid, wire.Channel(ours, token), before, rules.silence)
+    return AgentLink(process.pid, wire.Channel(ours, token), before, rules.silence)
 
 
 def _prepare() -> tuple[socket.socket, socket.socket, bytes, set[int]]:

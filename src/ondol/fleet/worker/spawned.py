@@ -51,13 +51,13 @@ def adopt() -> tuple[Given, Session] | None:
     token, board = start.token.encode(), Board(mmap.mmap(start.board, SIZE))
     os.close(start.board)
     channel = wire.Channel(socket.socket(fileno=wire.move_up(start.channel)), token)
-    lane = wire.Lane(token, wire.move_up(start.lane))
+    lane = wire.AheadPipe(token, wire.move_up(start.lane))
     given = Given(start.place, channel, lane, board, wire.move_up(start.dump))
     settle_in(given.place, given.dump)
     return given, start.session
 
 
-class Collected:
+class ItemFinder:
     """Items by node id; a file is collected when its first item is asked for, or all of them at once, as named."""
 
     def __init__(self, session: pytest.Session, as_named: bool) -> None:
@@ -121,13 +121,13 @@ class SpawnedWorker:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         given = self._given
         send_capture_files(given.channel, pytest_inside.own_capture(self._config))
-        lookup = Collected(session, self._as_named)
+        lookup = ItemFinder(session, self._as_named)
         if not given.place.slot:
             given.place = self._find_a_place(lookup)
         Worker(session, lookup, given).serve()
         return True
 
-    def _find_a_place(self, lookup: Collected) -> Place:
+    def _find_a_place(self, lookup: ItemFinder) -> Place:
         """Collect, and wait until a worker is needed. Never returns if none is, or with a device in its hands."""
         lookup.collect()
         given = self._given
