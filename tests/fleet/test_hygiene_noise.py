@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,22 @@ def test_the_same_finding_of_many_items_is_one_line_with_a_count(suite) -> None:
     assert lines[0] == "left behind: test_m.py::test_thread[0] and 29 more (thread: poller)"
     assert lines[1].startswith("left behind: test_m.py::test_file[0] and 2 more (descriptor: ")
     assert lines[2].startswith("left behind: test_m.py::test_other (descriptor: ")
+
+
+def test_hundreds_of_one_kind_do_not_hide_the_one_of_another(suite) -> None:
+    suite.write(
+        test_m="""
+        import os, pytest, subprocess
+        keep = []
+        @pytest.mark.parametrize("name", [a + b for a in "abcdef" for b in "ghijkl"])
+        def test_file(name, tmp_path): keep.append(open(tmp_path / name, "w"))
+        def test_child(): keep.append(subprocess.Popen(["sleep", "600"]))
+        """
+    )
+    lines = left_behind(suite.pytest("--ondol-judge=off"))
+    assert len([line for line in lines if "descriptor" in line]) == 4, lines
+    assert "left behind: and 33 more like these (descriptor; the report lists them)" in lines
+    assert re.search(r"test_child \(child: pid \d+, sleeping( in \w+)?: sleep 600\)", "\n".join(lines)), lines
 
 
 FRAMEWORKS = """

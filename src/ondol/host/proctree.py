@@ -15,6 +15,7 @@ PR_SET_CHILD_SUBREAPER = 36
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IDLE = (1, 0, 3 << 13)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_STATES = {"R": "running", "S": "sleeping", "D": "unkillable for now", "T": "stopped", "t": "traced", "Z": "ended"}
 
 
 def children(pid: int) -> list[int]:
@@ -61,9 +62,10 @@ def command(pid: int) -> str:
 
 
 def describe(pid: int) -> str:
-    """One line about a process that will not die."""
-    waits = process.read(f"/proc/{pid}/wchan") or "?"
-    return f"pid {pid}, state {state(pid) or 'gone'}, in {waits}: {command(pid)[:120]}"
+    """One line about a process that will not die, or that was left behind."""
+    name, waits = command(pid)[:120], process.read(f"/proc/{pid}/wchan")
+    where = f" in {waits}" if waits not in {"", "0"} else ""  # 0: it does not wait
+    return f"pid {pid}, {_STATES.get(state(pid), 'gone')}{where}" + (f": {name}" if name else "")
 
 
 def prctl(option: int, value: int) -> bool:

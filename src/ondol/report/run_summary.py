@@ -12,7 +12,7 @@ from ondol.fleet.verdict import Verdict
 from ondol.foreign_text import printable
 from ondol.report import run_causes, table
 
-SHOWN, CAUSES = 20, 5
+SHOWN, CAUSES, LEFTOVERS = 20, 5, 3
 
 
 def lines(record: RunRecord, journal: Path) -> list[str]:
@@ -23,9 +23,7 @@ def lines(record: RunRecord, journal: Path) -> list[str]:
     found += _some("flaky", [item for item in record.items if item.flaky])
     found += _some("known", [item for item in record.items if item.muted], lambda item: item.known)
     found += [f"error: {text}" for text in record.expired]
-    dirt = ((item.nodeid, pair) for item in record.items for attempt in item.attempts for pair in attempt.dirt)
-    left = (("left behind", nodeid, f"{kind}: {what}") for nodeid, (kind, what) in dirt)
-    found += _alike(left, SHOWN, "left behind: and {} more kinds")
+    found += _left_behind(record)
     for verdict in (Verdict.DEVICE_LOST, Verdict.NOT_RUN):
         found += _some(verdict.value, [item for item in record.items if item.verdict == verdict.value])
     found += [f"note: {text}" for text in record.notes]
@@ -37,6 +35,21 @@ def lines(record: RunRecord, journal: Path) -> list[str]:
     found.append(f"journal: {journal} (`ondol report` renders it)")
     if any(item.failed or item.flaky for item in record.items) or record.unknown:
         found.append(f"again: ondol test --rerun {quote(str(journal))}")
+    return found
+
+
+def _left_behind(record: RunRecord) -> list[str]:
+    """A few of each kind: a suite that opens files and leaves them to the collector has hundreds of descriptors, and
+    the one thread among them must be seen.
+    """
+    kinds: dict[str, list[tuple[str, str, str]]] = {}
+    for item in record.items:
+        for attempt in item.attempts:
+            for kind, what in attempt.dirt:
+                kinds.setdefault(kind, []).append(("left behind", item.nodeid, f"{kind}: {what}"))
+    found = []
+    for kind, these in kinds.items():
+        found += _alike(these, LEFTOVERS, f"left behind: and {{}} more like these ({kind}; the report lists them)")
     return found
 
 
