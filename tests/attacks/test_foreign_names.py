@@ -43,7 +43,7 @@ def test_whatever_is_a_number_can_be_taken_as_one(text: str) -> None:
 
 
 def test_only_one_place_asks_what_a_number_is() -> None:
-    """`str.isdigit` says yes to what `int` refuses; whoever needs to know asks `words.is_number`."""
+    """`str.isdigit` says yes to what `int` refuses; whoever needs to know asks `foreign_text.is_number`."""
     asking = [
         f"{path.name}:{number}"
         for path in (ROOT / "src").rglob("*.py")

@@ -46,7 +46,7 @@ def broken(program: Program, tmp_path: Path) -> Broken:
         ("ondol.trust.settings", "broken.load"),
         ("ondol.jobs.job", "broken.location"),
         ("ondol.host.identity", "broken.this_host"),
-        ("ondol.report.progress", "broken.Bar.__init__"),
+        ("ondol.report.progress", "broken.ProgressBar.__init__"),
         ("ondol.jobs.before", "broken.prepare"),
         ("ondol.jobs.after", "broken.conclude"),
         ("ondol.jobs.after", "broken.final_status"),

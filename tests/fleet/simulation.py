@@ -397,4 +397,4 @@ def install(patch: Any, world: World) -> None:
                 patch.setattr(module, name, kernel)
     patch.setattr(controller_module, "time", kernel)
     started = type("Started", (), {"start": staticmethod(lambda message, _now: Probe(world, message.device))})
-    patch.setattr(agent_module, "Probe", started)
+    patch.setattr(agent_module, "RunningProbe", started)
