@@ -182,7 +182,7 @@ class Links:
     def _hear(self, node: Node, launch: Launch) -> None:
         data, open_ = launch.read()
         for message in node.decoder.feed(data):
-            node.heard = self.clock()
+            node.heard, node.owes = self.clock(), None
             if node.state == "ending":
                 continue  # it was given up: its items run elsewhere by now
             if isinstance(message, OfNode):
@@ -363,7 +363,7 @@ class Links:
         if broken:
             self._give_up(node, broken)
         elif node.state != "waiting" and self.terms.silence and now - node.asked > self.terms.silence / 4:
-            node.asked = now
+            node.asked, node.owes = now, node.owes or now
             node.send(messages.Ping())
 
     def _cannot_be_ended(self, node: Node, now: float) -> bool:
@@ -389,7 +389,8 @@ class Links:
             return f"no progress for {terms.collect_timeout:g} s"
         if node.state == "harvesting" and now - node.since > HARVEST_LIMIT:
             return f"its room was not closed within {HARVEST_LIMIT:g} s"
-        if terms.silence and node.listens and now - node.heard > terms.silence:
+        quiet = terms.silence and node.listens and now - node.heard > terms.silence
+        if quiet and node.owes and now - node.owes > terms.silence / 2:
             return f"silent for {terms.silence:g} s"
         return ""
 

@@ -50,6 +50,8 @@ class Node:
         self.decoder = wire.Decoder(self.token)
         #: When it last said anything, when it was last asked.
         self.heard = self.asked = self.since
+        #: Since when it owes us an answer: nobody was asked while this process itself stood still.
+        self.owes: float | None = None
 
     def enter(self, state: str, now: float) -> None:
         self.state, self.since, self.progress = state, now, now
