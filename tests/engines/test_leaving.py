@@ -137,6 +137,31 @@ def test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path: Path
     assert [e.node for e in controller.record.nodes if isinstance(e, messages.NodeOut)] == ["n1"]
 
 
+def test_a_node_that_is_told_to_go_gets_more_work(tmp_path: Path) -> None:
+    """What runs there ends, what it was handed ahead is asked for, and although it is idle then it gets nothing."""
+    link = ScriptedLink()
+    handed: list[RunItem] = []
+
+    def script() -> Iterator[list[Event]]:
+        yield [*up("n1"), *up("n2")]
+        handed.extend(link.orders("n1"))
+        runs, *waits = handed
+        yield [begun(runs)]
+        yield notice("n1", 1)
+        assert messages.Revoke("n1/cpu0") in link.sent
+        yield [messages.Revoked("n1/cpu0", [order.item for order in waits])]
+        yield passed(runs)[1:]
+        yield out("n1", 1)
+        link.works.add("n2")
+        yield [event for order in link.orders("n2") for event in passed(order)]
+
+    link.script = script()
+    controller = run(tmp_path, link, [Work(n, "test_a.py") for n in range(8)])
+    assert verdicts(controller) == ["passed"] * 8
+    assert link.orders("n1") == handed
+    assert all(len(item.attempts) == 1 for item in controller.record.items)
+
+
 @pytest.mark.parametrize("state", LEAVES)
 def test_the_last_node_leaves_and_what_was_on_its_way_is_waited_for(tmp_path: Path, state: str) -> None:
     link = ScriptedLink()

@@ -18,7 +18,7 @@ CASES: dict[Callable[[], None], Callable[[Suite], None]] = {
     breaking_nodes.what_a_lost_node_ran_is_forgotten: test_nodes.test_a_silent_node_is_waited_for,
     breaking_nodes.gangs_are_spread_over_nodes: test_nodes.test_an_item_gets_devices_of_two_machines,
     breaking_nodes.a_notice_is_not_heard: test_nodes.test_a_node_that_is_told_to_go_gets_more_work,
-    breaking_nodes.waiting_has_no_limit: test_nodes.test_a_broker_that_is_given_up_keeps_the_device,
+    breaking_nodes.waiting_has_no_limit: test_nodes.test_a_broker_that_never_gives_a_device_holds_up_the_run,
 }
 
 
