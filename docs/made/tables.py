@@ -109,7 +109,8 @@ def settings() -> str:
 
 def _flag(option: Option) -> str:
     between = {"flag": "", "switch": "="}.get(option.kind, " ")
-    return f"`--{option.name}{between}{option.metavar.replace('|', '/')}`"
+    own = f"ondol {option.commands} " if option.table == option.commands else ""
+    return f"`{own}{option.flag}{between}{option.metavar.replace('|', '/')}`"
 
 
 def _setting(option: Option) -> str:

@@ -131,7 +131,7 @@ def _believed(option: Option, value: Any, standing: int) -> bool:
 def _passed_over(file: SettingsFile, keys: list[str]) -> str:
     why = "on CI anybody's pull request can edit it" if file.standing == PROJECT else "that is not a project's to say"
     options = [option for option in BY_NAME.values() if option.key in keys]
-    typed = " ".join(f"--{option.name}" for option in options if option.least != FILES_ONLY)
+    typed = " ".join(option.flag for option in options if option.least != FILES_ONLY)
     instead = " or ".join(filter(None, (typed, f"{USER_FILE} or {SITE_FILE}")))
     return f"{printable(file.path)}: {', '.join(keys)} passed over, because {why} (instead: {instead})"
 
@@ -174,7 +174,7 @@ def convert(option: Option, raw: Any, origin: str = TYPED_HERE, directory: str =
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         typed = origin == TYPED_HERE
         raise UsageError(
-            f"{f'--{option.name}' if typed else f'{option.name} ='} {raw!r:.80} is not possible",
+            f"{option.flag if typed else f'{option.key} ='} {raw!r:.80} is not possible",
             because="" if typed else f"from {origin}",
             hint=did_you_mean(str(raw), known, f"expected {expected or ' or '.join(known)}"),
         )

@@ -50,6 +50,11 @@ class Option(NamedTuple):
         return f"{self.table}.{self.name.removeprefix(self.table + '-')}" if self.table else self.name
 
     @property
+    def flag(self) -> str:
+        """How it is typed. What only one command takes is not called after it once more: `ondol guard --cache`."""
+        return f"--{self.name.removeprefix(f'{self.commands}-')}"
+
+    @property
     def variable(self) -> str:
         return PREFIX + self.attribute.upper()
 
@@ -128,7 +133,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("", "trusted-jobs", "list", [], "", "jobs, projects and forks whose branches may write `main`", FILES_ONLY),
     Option(f"{_JOB} test close store:adopt", "sign-key", "text", "", "KEY",
            "sign what is published: fd:N, env:NAME, or (for close) a file", OUTSIDE),
-    Option(f"{_JOB} test pytest ini", "retries", "count", 1, "N",
+    Option(f"{_JOB} guard test pytest ini", "retries", "count", 1, "N",
            "further attempts after a fault that is not the code's own: a known cache fault; with `ondol test`, what "
            "--retry-on says (default: 1; `ondol run`: 0, because a command may have effects)"),
     Option(f"{_JOB} test", "triton-autotune", "switch", "auto", SWITCH,
@@ -138,8 +143,20 @@ OPTIONS: tuple[Option, ...] = (
     Option(_JOB, "ccache-shared", "path", "", "DIR",
            "compiled objects behind each job's own ccache", OWN, table="ccache"),
     Option("run close", "json", "path", "", "FILE", "write what happened to this file", OUTSIDE),
-    Option(f"{_JOB} close", "quiet", "flag", False, "", "say nothing but warnings"),
-    Option(f"{_JOB} close", "verbose", "flag", False, "", "say more: what was set, filled, refused and why"),
+    Option(f"{_JOB} close guard", "quiet", "flag", False, "", "say nothing but warnings"),
+    Option(f"{_JOB} close guard", "verbose", "flag", False, "",
+           "say more: what was set, filled, refused, locked, and why"),
+    # ------------------------------------------------------------------ a command with a shared cache
+    Option("guard", "guard-cache", "path", "", "DIR",
+           "the cache (default: the one that uv or pip names)", OUTSIDE, table="guard"),
+    Option("guard", "guard-wait", "duration", 900.0, "TIME", "go on without the lock after this long", table="guard"),
+    Option("guard", "guard-heal", "choice", "auto", "auto|off|whole",
+           "auto: set bad entries aside; off: touch nothing, watch nothing; whole: all of them, if none is found bad",
+           OUTSIDE, ("off",), table="guard"),
+    Option("guard", "guard-verify", "flag", False, "", "look for bad entries before the command, too", table="guard"),
+    Option("guard", "guard-shared", "flag", False, "",
+           "run beside other shared guards; exclusive only to heal", table="guard"),
+    Option("guard", "guard-json", "path", "", "FILE", "write what happened to this file", OUTSIDE, table="guard"),
     # ------------------------------------------------------------------ the tests of a run
     Option(_TEST, "devices", "text", "", "SPEC",
            "what to run on: auto, cuda, rocm, xpu, ascend, 0-3,6, cpu:4, sim:2, none (default: auto)"),
@@ -250,17 +267,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("report", "perfetto", "text", "", "FILE",
            "write a trace for ui.perfetto.dev or chrome://tracing here", TYPED),
     Option("history", "most", "positive", 20, "N", "show at most so many", TYPED),
-    Option("guard", "cache", "text", "", "DIR", "the cache (default: the one that uv or pip names)", TYPED),
-    Option("guard", "wait", "duration", 900.0, "TIME", "go on without the lock after this long", TYPED),
-    Option("guard", "retries", "count", 1, "N", "further attempts after a known cache fault was mended", TYPED),
-    Option("guard", "heal", "choice", "auto", "auto|off|whole",
-           "auto: set bad entries aside; off: touch nothing, watch nothing; whole: all of them, if none is found bad",
-           TYPED),
-    Option("guard", "verify", "flag", False, "", "look for bad entries before the command, too", TYPED),
-    Option("guard", "shared", "flag", False, "", "run beside other shared guards; exclusive only to heal", TYPED),
-    Option("guard", "json", "text", "", "FILE", "write what happened to this file", TYPED),
     Option("guard", "selftest", "flag", False, "", "start processes that compete for the lock, and report", TYPED),
-    Option("guard", "verbose", "flag", False, "", "say which lock was taken, and which could not be", TYPED),
     Option("explain", "all", "flag", False, "", "name every test", TYPED),
     Option("doctor", "fix", "flag", False, "", "mend what is safe to mend: the caller's own files only", TYPED),
     Option("doctor", "strict", "flag", False, "", "status 1 for warnings too", TYPED),

@@ -18,7 +18,7 @@ from ondol.fleet.worker import spawned
 from ondol.foreign_text import printable
 from ondol.host import own_python
 from ondol.options import IN_PYTEST
-from ondol.report import run_markdown, run_replay, run_summary
+from ondol.report import run_markdown, run_replay, run_summary, terminal
 from ondol.test_jobs import local_agent, past_runs, run_session
 from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
 from ondol.testing.facts import stand_ins
@@ -256,15 +256,16 @@ class Runner:
                 terminalreporter.line(f"warning: {printable(self.not_kept)}")
             self._tell_github(terminalreporter)
 
-    def _tell_github(self, terminal: Any) -> None:
+    def _tell_github(self, reporter: Any) -> None:
         if not run_markdown.on_github(os.environ):
             return
         found = self.book.record
-        terminal.line("::group::ondol annotations")
+        reporter.line("::group::ondol annotations")
         for line in run_markdown.commands(found):
-            terminal.line(line)
-        terminal.line("::endgroup::")
-        run_markdown.write_step_summary(found, os.environ)
+            reporter.line(line)
+        reporter.line("::endgroup::")
+        if trouble := terminal.append_step_summary(run_markdown.render(found), os.environ):
+            reporter.line(f"warning: {printable(trouble)}")
 
 
 def _say_how_it_stopped(session: pytest.Session, stopped: journal.Stopped | None) -> bool:

@@ -133,7 +133,8 @@ def test_a_checkouts_file_is_a_source_of_trust_on_ci(
     checkout: Path, system: dict[str, str], option: options.Option
 ) -> None:
     sample = {"path": '"x"', "text": '"x"', "name": '"x"', "flag": "true", "list": '["x"]', "uids": "[6666]"}
-    value = '"on-success"' if option.kind == "choice" else sample[option.kind]
+    greedy = [word for word in option.metavar.split("|") if word not in (option.default, *option.tight)]
+    value = f'"{greedy[0]}"' if option.kind == "choice" else sample[option.kind]
     (checkout / "ondol.toml").write_text(f"{option.key} = {value}\n")
     found = load(checkout / "deep", **system)
     if True in option.tight:
@@ -225,3 +226,63 @@ def test_python_310_without_tomli(checkout: Path, monkeypatch: pytest.MonkeyPatc
     assert found.publish == "auto"
     assert "Python 3.10 cannot read TOML" in found.warnings[0]
     assert "pip install tomli" in found.warnings[0]
+
+
+#: What a stranger wants of a guard: to move away what is no cache, and to write over what is the runner's.
+STRANGERS_GUARD = '[guard]\ncache = "{0}"\nheal = "whole"\njson = "{0}/precious"\n'
+
+
+@pytest.fixture
+def uv(tmp_path: Path) -> str:
+    """Names its own cache when it is asked for it."""
+    path = tmp_path / "uv"
+    path.write_text(f'#!/bin/sh\nif [ "$1 $2" = "cache dir" ]; then echo {tmp_path}/cache; else echo it ran; fi\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_guards_cache_healing_and_report_are_not_a_projects_to_name(
+    program: Program, checkout: Path, tmp_path: Path, uv: str
+) -> None:
+    """Neither on CI nor in one's own clone: `whole` would set everything in that directory aside."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "precious").write_text("mine")
+    (checkout / "ondol.toml").write_text(STRANGERS_GUARD.format(home))
+    for env in ({}, PULL_REQUEST):
+        done = program.ondol("guard", "--", uv, "sync", cwd=checkout, env=env)
+        assert (done.returncode, done.stdout) == (0, "it ran\n"), done
+        assert "guard.cache, guard.heal, guard.json passed over" in done.stderr
+        assert "(instead: --cache --heal --json or ~/.config/ondol/ondol.toml" in done.stderr
+        assert {path.name: path.read_text() for path in home.iterdir()} == {"precious": "mine"}
+    (checkout / "ondol.toml").write_text('[guard]\nheal = "off"\n')  # which only makes the guard do less
+    assert program.ondol("guard", "--", uv, "sync", cwd=checkout, env=PULL_REQUEST).stderr == ""
+
+
+def test_what_the_runner_says_of_a_guard_counts(program: Program, checkout: Path, tmp_path: Path) -> None:
+    """By variable, by the user's own file, by what is typed, each over the one before it."""
+    cache, report, typed = (tmp_path / name for name in ("cache", "report.json", "typed.json"))
+    cache.mkdir()
+    (checkout / "ondol.toml").unlink()
+    config_home = tmp_path / "config"
+    (config_home / "ondol").mkdir(parents=True)
+    (config_home / "ondol" / "ondol.toml").write_text(f'[guard]\ncache = "{cache}"\njson = "{report}"\n')
+    said = {"XDG_CONFIG_HOME": str(config_home)}
+    assert program.ondol("guard", "--", "true", cwd=checkout, env=said).returncode == 0
+    assert json.loads(report.read_text())["cache"] == str(cache)
+    by_variable = {**said, "ONDOL_GUARD_CACHE": str(tmp_path), "ONDOL_GUARD_JSON": str(tmp_path / "variable.json")}
+    assert program.ondol("guard", "--json", str(typed), "--", "true", cwd=checkout, env=by_variable).returncode == 0
+    assert json.loads(typed.read_text())["cache"] == str(tmp_path)
+    assert not (tmp_path / "variable.json").exists()
+
+
+def test_a_variable_that_names_no_cache_costs_a_warning_and_not_the_command(
+    program: Program, tmp_path: Path, uv: str
+) -> None:
+    said = {"ONDOL_GUARD_CACHE": "/etc/passwd"}
+    done = program.ondol("guard", "--", uv, "sync", cwd=tmp_path, env=said)
+    assert (done.returncode, done.stdout) == (0, "it ran\n"), done
+    assert "ONDOL_GUARD_CACHE" in done.stderr
+    assert "not a directory" in done.stderr
+    done = program.ondol("guard", "--cache", "", "--", uv, "sync", cwd=tmp_path)  # "$UV_CACHE_DIR", not set
+    assert (done.returncode, done.stdout, done.stderr) == (0, "it ran\n", ""), done

@@ -55,7 +55,7 @@ def test_every_command_is_offered() -> None:
     offered = {*completion.candidates([""]), *(f"store {name}" for name in completion.candidates(["store", ""]))}
     assert offered == {*main.COMMANDS, "help"}
     for command in main.COMMANDS:
-        taken = {f"--{option.name}" for option in options.of(command)}
+        taken = {option.flag for option in options.of(command)}
         assert taken <= set(completion.candidates([*command.split(), "--"]))
 
 

@@ -55,13 +55,13 @@ def candidates(typed: list[str]) -> list[str]:
     command, rest = _command(before)
     if "--" in rest:
         return []  # the words of somebody else's command
-    taken = {f"--{option.name}": option for option in options.of(command)}
+    taken = {option.flag: option for option in options.of(command)}
     asked = taken.get(rest[-1]) if rest else None
     if asked and asked.kind not in ("flag", "switch"):
         found = _values(asked)
     elif last.startswith("-"):
         switches = [option for option in taken.values() if option.kind in ("flag", "switch")]
-        off = [f"--no-{option.name}" for option in switches if option.least != options.TYPED]
+        off = [f"--no-{option.flag[2:]}" for option in switches if option.least != options.TYPED]
         found = [*taken, *off, "--help"]
     else:
         found = [] if rest else _first_words(command)

@@ -83,7 +83,7 @@ def command(
 
 
 def _add(target: Parser, option: Option) -> None:
-    names = [name for name in (option.short, f"--{option.name}") if name]
+    names = [name for name in (option.short, option.flag) if name]
     typed = option.least == options.TYPED
     text = option.about() if typed else f"{option.about()} [{option.variable}]"
     # A setting's flag that is not given leaves no trace: the variable or a file may say something.

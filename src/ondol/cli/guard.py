@@ -1,6 +1,5 @@
 """`ondol guard [--cache DIR] [options] -- COMMAND …`"""
 
-import argparse
 import os
 import stat
 from collections.abc import Callable
@@ -8,6 +7,7 @@ from contextlib import suppress
 
 from ondol import exitcodes, unguarded, units
 from ondol.cli import command_first, flags, output
+from ondol.config import TYPED_HERE, Settings
 from ondol.errors import UsageError
 from ondol.guard.guarded_command import GuardReport
 from ondol.host import filesystem
@@ -33,13 +33,26 @@ exit status: the command's own; 126 not executable, 127 not found. --selftest: 0
 def main(arguments: list[str]) -> int:
     ours, command = unguarded.split(arguments)
     parsed = flags.parser("guard", _DESCRIPTION, _EXAMPLES, usage=_USAGE).parse_args(ours)
-    if parsed.cache:
-        _check_cache(parsed.cache, selftest=parsed.selftest)
+    for name in [name for name, value in vars(parsed).items() if value == ""]:
+        delattr(parsed, name)  # `--cache "$UV_CACHE_DIR"`, which is not set here
     if parsed.selftest:
-        return _selftest(parsed)
+        return _selftest(flags.settings(parsed))
     if not command:
         raise UsageError("no command to run", hint=_USAGE)
-    return command_first.or_plainly(command, lambda: _guard(parsed, command))
+    return command_first.or_plainly(command, lambda: _guard(flags.settings(parsed), command))
+
+
+def _named_cache(settings: Settings) -> str:
+    """The cache that the user named. A file that names nonsense costs its word, and not the command."""
+    try:
+        if settings.guard_cache:
+            _check_cache(settings.guard_cache, selftest=False)
+    except UsageError as error:
+        if settings.origin("guard-cache") == TYPED_HERE:
+            raise
+        _tell(f"warning: {settings.origin('guard-cache')}: {error.what}, and is passed over")
+        return ""
+    return str(settings.guard_cache)
 
 
 def _check_cache(cache: str, *, selftest: bool) -> None:
@@ -55,29 +68,29 @@ def _check_cache(cache: str, *, selftest: bool) -> None:
     _tell(f"warning: the cache {real} does not exist, and guard does not make it: only commands of this user wait")
 
 
-def _guard(parsed: argparse.Namespace, command: list[str]) -> Callable[[], int]:
+def _guard(settings: Settings, command: list[str]) -> Callable[[], int]:
     from ondol.guard import cache_directory, guarded_command
     from ondol.host import command as running
     from ondol.report.progress import ProgressBar
 
     running.hold_standard_descriptors()
-    cache = parsed.cache or cache_directory.cache_of(command, os.environ)
+    named = _named_cache(settings)
     request = guarded_command.GuardRequest(
         command,
-        cache,
-        parsed.wait,
-        parsed.retries,
-        parsed.heal,
-        shared=parsed.shared,
-        verify=parsed.verify,
-        make=not parsed.cache,
+        named or cache_directory.cache_of(command, os.environ),
+        settings.guard_wait,
+        settings.retries,
+        settings.guard_heal,
+        shared=settings.guard_shared,
+        verify=settings.guard_verify,
+        make=not named,
     )
-    bar = ProgressBar()
+    bar = ProgressBar(enabled=not settings.quiet)
     job = guarded_command.Guard(request, os.environ, _tell, bar)
 
     def run() -> int:
         status = job.run()
-        command_first.afterwards(bar.close, lambda: _conclude(job.report, parsed))
+        command_first.afterwards(bar.close, lambda: _conclude(job.report, settings))
         return status
 
     return run
@@ -87,16 +100,16 @@ def _tell(text: str) -> None:
     output.tell(f"ondol: {text}")
 
 
-def _conclude(report: GuardReport, parsed: argparse.Namespace) -> None:
+def _conclude(report: GuardReport, settings: Settings) -> None:
     if report.not_started:
         _tell(report.not_started)
-    if parsed.verbose:
+    if settings.verbose:
         _tell(f"lock: {report.lock.standing or 'none'}")
         for reason in report.lock.passed:
             _tell(f"lock passed over: {reason}")
-    if report.happened():
+    if report.happened() and not settings.quiet:
         _tell(_summary(report))
-    trouble = output.write_json(report.as_dict(), parsed.json) if parsed.json else ""
+    trouble = output.write_json(report.as_dict(), settings.guard_json) if settings.guard_json else ""
     if trouble:
         _tell(f"warning: {trouble}")
 
@@ -114,12 +127,13 @@ def _summary(report: GuardReport) -> str:
     return f"guard: {', '.join(parts) or 'nothing could be done'}"
 
 
-def _selftest(parsed: argparse.Namespace) -> int:
+def _selftest(settings: Settings) -> int:
     from ondol.guard import lock_selftest
 
-    if not parsed.cache:
+    if not settings.guard_cache:
         raise UsageError("which cache?", hint="ondol guard --cache DIR --selftest")
-    turns = lock_selftest.prove(parsed.cache, os.environ, parsed.wait)
+    _check_cache(settings.guard_cache, selftest=True)
+    turns = lock_selftest.prove(settings.guard_cache, os.environ, settings.guard_wait)
     clashes, waits = sum(turn.clash for turn in turns), sum(turn.waited for turn in turns)
     proved = turns[0].standing and not clashes and waits
     output.say(f"lock: {turns[0].standing or 'none'}")

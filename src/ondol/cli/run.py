@@ -68,25 +68,13 @@ def tell_report(report: JobReport, settings: Settings) -> None:
     """Say what a job did: to the user, to the file they named, to the CI page."""
     from ondol.report import terminal
 
-    trouble = output.write_json(report.as_dict(), settings.json) if settings.json else ""
-    if trouble:
+    if settings.json and (trouble := output.write_json(report.as_dict(), settings.json)):
         report.warn(trouble)
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if summary:
-        _append_step_summary(report, summary)
+    if trouble := terminal.append_step_summary(terminal.step_summary(report), os.environ):
+        report.warn(trouble)
     quiet, verbose = settings.quiet, settings.verbose
     for line in terminal.lines(report, quiet=quiet, verbose=verbose, require_warm=settings.require_warm):
         output.tell(line)
-
-
-def _append_step_summary(report: JobReport, path: str) -> None:
-    from ondol.report import terminal
-
-    try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(terminal.step_summary(report))
-    except OSError as error:
-        report.warn(f"the step summary could not be written to {path}: {error.strerror}")
 
 
 #: A store on a dead server is looked for no longer than this; the job says so later, in its own words.

@@ -74,15 +74,3 @@ def commands(record: RunRecord) -> list[str]:
 
 def on_github(environment: Mapping[str, str]) -> bool:
     return environment.get("GITHUB_ACTIONS") == "true"
-
-
-def write_step_summary(record: RunRecord, environment: Mapping[str, str]) -> None:
-    """Appended, as GitHub asks; a summary that cannot be written is not the run's problem."""
-    target = environment.get("GITHUB_STEP_SUMMARY")
-    if not target:
-        return
-    try:
-        with open(target, "a", encoding="utf-8") as file:
-            file.write(render(record) + "\n")
-    except OSError:
-        pass

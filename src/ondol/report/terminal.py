@@ -2,6 +2,8 @@
 for the page of a GitHub Actions step.
 """
 
+from collections.abc import Mapping
+
 from ondol import units
 from ondol.foreign_text import markdown, printable
 from ondol.job_report import JobReport, ToolReport
@@ -94,4 +96,16 @@ def step_summary(report: JobReport) -> str:
     rows += ["", f"Publishing: {markdown(report.publish_decision) or 'nothing to decide'}."]
     rows += [f"- ⚠ {markdown(text)}" for text in report.warnings]
     rows += [f"- {markdown(text)}" for text in report.remarks]
-    return "\n".join(rows) + "\n\n"
+    return "\n".join(rows) + "\n"
+
+
+def append_step_summary(text: str, environment: Mapping[str, str]) -> str:
+    """On GitHub Actions: to the page of this step, which others write on too. Says why it could not, or nothing."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    try:
+        if path:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(text + "\n")
+    except OSError as error:
+        return f"the step summary could not be written to {path}: {error.strerror}"
+    return ""
