@@ -9,7 +9,8 @@ import pytest
 
 from people import Program
 
-#: Works for half a second of its own processor time, and counts what Ondol did meanwhile.
+#: Works for half a second of its own processor time, and counts what Ondol did meanwhile. It begins when Ondol waits for
+#: it: on a busy machine a command runs before Ondol has come so far, or before what filled the room has died.
 BENCHMARK = """
 import json, os, time
 def seen():
@@ -24,8 +25,13 @@ def others():
             continue
         if int(fields[1]) == os.getppid() and int(name) != os.getpid() and fields[0] != "Z":
             yield int(name)
+def asleep():
+    return not list(others()) and open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[0] == "S"
+while not asleep():
+    time.sleep(0.001)
 before = seen()
-while time.process_time() < 0.5:
+start = time.process_time()
+while time.process_time() < start + 0.5:
     pass
 print(json.dumps([before, seen()]))
 """
