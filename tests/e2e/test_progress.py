@@ -13,8 +13,10 @@ from ondol.report import progress
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 
+#: Drawn at once, and by the one who does all the work: of several the first may find nothing left to do, or to draw.
 CODE = """
-import sys
+import os, sys
+os.cpu_count = lambda: 1
 from ondol.report import progress
 progress._PATIENCE = 0.0
 from ondol.cli.main import main
