@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ import pytest
 from e2e.test_red_jobs_stay_cold import PLAIN
 from making import write_triton_entry
 from ondol.errors import EntryRefused
-from ondol.host import identity, proctree
+from ondol.host import identity, process, proctree
 from ondol.room import harvest
 from ondol.store import pack
 from ondol.tools.api import CacheDir
@@ -53,10 +55,11 @@ class Started:
 
     def __init__(self, program: Program, store: Path, script: str, *options: str) -> None:
         self.report = store.parent / "report.json"
+        self.tag = uuid.uuid4().hex
         words = ["run", "--store", str(store), "--tools", "triton,cupy", "--json", str(self.report), *options, "--"]
         self.process = subprocess.Popen(
             [program.python, "-c", SOON, *words, program.python, "-c", script, str(store)],
-            env=program.env(PROGRAMS=str(program.programs)),
+            env=program.env(PROGRAMS=str(program.programs), TAG=self.tag),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -73,12 +76,25 @@ class Started:
         return json.loads(self.report.read_text())["tools"]
 
     def kill_everything(self) -> None:
-        for pid in (self.process.pid, *proctree.descendants(self.process.pid)):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        """Returns when all are dead: until then one of them may end what it does in the kernel, a rename into the store."""
+        while pids := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._has(pid)]:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
         self.process.communicate()
+
+    def _has(self, pid: int) -> bool:
+        """Whoever was born of it: one that is forked while we look has the tag too."""
+        return self.tag in process.read(f"/proc/{pid}/environ") and proctree.alive(pid)
+
+    def helpers(self, command: int, count: int) -> list[int]:
+        """Those beside the command, when they are so many: what filled the room may not have died yet."""
+        while True:
+            alive = [pid for pid in proctree.children(self.process.pid) if pid != command and proctree.alive(pid)]
+            if len(alive) == count:
+                return alive
+            time.sleep(0.01)
 
 
 def verify(program: Program, store: Path) -> None:
@@ -95,8 +111,10 @@ def test_entry_is_in_the_store_before_the_command_ends_and_is_counted_once(progr
 
 
 def test_what_was_made_survives_a_kill_of_everything(program: Program, store_path: Path) -> None:
-    """The plain file that nobody vouches for is not settled yet: it stays out."""
-    script = WAITING + PLAIN + "plain('young', 0); standin.use('one'); wait_for(sys.argv[1], 1); print(1, flush=True)"
+    """The plain file that nobody vouches for is not settled yet, however long the store takes: it stays out."""
+    script = (
+        WAITING + PLAIN + "plain('young', -3600); standin.use('one'); wait_for(sys.argv[1], 1); print(1, flush=True)"
+    )
     job = Started(program, store_path, script + "; sys.stdin.read()")
     assert job.line() == "1"
     job.kill_everything()
@@ -152,17 +170,17 @@ def test_plain_file_is_published_beside_when_it_is_settled(program: Program, sto
 def test_only_a_job_that_publishes_however_it_ends_publishes_beside(
     program: Program, store_path: Path, options: tuple[str, ...], helpers: int
 ) -> None:
-    job = Started(program, store_path, "import sys; print(1, flush=True); sys.stdin.read()", *options)
-    job.line()
-    assert len(list(filter(proctree.alive, proctree.children(job.process.pid)))) == 1 + helpers
+    job = Started(program, store_path, "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()", *options)
+    assert len(job.helpers(int(job.line()), helpers)) == helpers
     job.process.communicate("go\n")
 
 
 def test_helper_gives_way_and_ends_with_its_ondol(program: Program, store_path: Path) -> None:
     job = Started(program, store_path, "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()")
     command = int(job.line())
-    (helper,) = set(filter(proctree.alive, proctree.children(job.process.pid))) - {command}
-    assert os.getpriority(os.PRIO_PROCESS, helper) == 19
+    (helper,) = job.helpers(command, 1)
+    while os.getpriority(os.PRIO_PROCESS, helper) != 19:  # it has been forked, and may still wait for a processor
+        time.sleep(0.01)
     ended = os.pidfd_open(helper)
     job.process.kill()
     assert select.select([ended], [], [], 60)[0]
