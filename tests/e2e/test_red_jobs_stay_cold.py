@@ -75,7 +75,7 @@ def test_plain_files_of_a_killed_process_wait_until_they_are_settled(
 ) -> None:
     """What was being written when it was killed may be half; no manifest says otherwise. An older file is whole."""
     writer = tmp_path / "writer.py"
-    writer.write_text(PLAIN + "plain('old', 100)\nplain('young', 0)\n")
+    writer.write_text(PLAIN + "plain('old', 100)\nplain('young', -60)\n")  # however long the end takes
     done, report = run(program, store_path, tmp_path, f"{program.python} {writer}; {end}")
     tool = report["tools"]["cupy"]
     assert (tool["new"], tool["published"], len(keys(store_path))) == (kept, kept, kept), done.stderr
@@ -93,7 +93,8 @@ def test_failed_store_is_said_and_not_the_rule(program: Program, store_path: Pat
 def test_store_that_fails_at_the_end_is_said_and_not_the_rule(
     program: Program, store_path: Path, tmp_path: Path
 ) -> None:
-    script = f"{compiled(program, 'one')}; mv {store_path} {store_path}.away"
+    # Away before there is anything to give: what is whole for a second is published beside the command.
+    script = f"mv {store_path} {store_path}.away; {compiled(program, 'one')}"
     done, report = run(program, store_path, tmp_path, script)
     assert "0 published (the store failed: no store at" in done.stderr
     assert not report["publish"]
