@@ -139,10 +139,10 @@ def test_signal_not_forwarded(ondol: list[str], number: signal.Signals) -> None:
     """The command handles the signal itself, says its last words, and ends as it likes."""
     script = (
         "import signal, sys\n"
-        "def end(*_):\n    print('last words', flush=True); sys.exit(77)\n"
-        f"signal.signal({number.value}, end)\n"
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, {{{number.value}}})\n"  # it may come before we wait for it
         "print('ready', flush=True)\n"
-        "signal.pause()\n"
+        f"signal.sigwait({{{number.value}}})\n"
+        "print('last words', flush=True); sys.exit(77)\n"
     )
     process = subprocess.Popen([*ondol, sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
