@@ -112,7 +112,7 @@ def test_the_kernels_out_of_memory_killer_costs_one_verdict(suite, memory_group)
 
 FROZEN = """
     import os, pytest
-    @pytest.mark.ondol(timeout=1)
+    @pytest.mark.ondol(timeout=5)
     def test_stuck():
         if os.environ["FREEZE"] == "once":
             try: os.close(os.open("frozen-once", os.O_CREAT | os.O_EXCL))

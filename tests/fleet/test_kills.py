@@ -75,7 +75,7 @@ def test_sigkill_at_a_random_point(suite, kind, number) -> None:
     target = victim(kind, process, journal)
     if target:
         os.kill(target, signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=suite.patience)
     assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
     record = load(journal)
     if record.planned:
@@ -97,7 +97,7 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
     process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}"])
     assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
     os.kill(controller_of(process), signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=suite.patience)
     assert [item.verdict for item in load(journal).items] == ["passed", "crashed", "not-run"]
     assert "pytest itself died" in output
     assert "1 crashed" in output
@@ -142,7 +142,7 @@ def test_one_interrupt_stops_reports_and_exits(suite, number) -> None:
     process = suite.start(command)
     assert suite.wait_for(lambda: running(journal))
     os.kill(process.pid, number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=suite.patience)
     assert process.returncode == 2, output
     record = load(journal)
     assert [item.verdict for item in record.items] == ["passed", "not-run", "not-run"]
@@ -173,7 +173,7 @@ def test_two_interrupts_mean_now(suite) -> None:
     for heard in range(2):
         assert suite.wait_for((suite.path / f"deaf-{heard}").exists)
         os.kill(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=suite.patience)
     assert process.returncode == 2
     assert [item.verdict for item in load(journal).items] == ["passed", "not-run"]
     assert suite.all_gone()
@@ -190,7 +190,7 @@ def test_ctrl_c_at_the_terminal_reaches_pytest_through_the_front(suite, where) -
     process = suite.start(command, start_new_session=True)
     assert suite.wait_for((suite.path / "hangs").exists)
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=suite.patience)
     assert process.returncode == 2, output
     assert "KeyboardInterrupt" in output
     assert suite.all_gone()

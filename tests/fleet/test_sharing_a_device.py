@@ -73,14 +73,19 @@ def test_budgets_that_do_not_fit_together_never_overlap(one_gpu) -> None:
     """Each heavy item makes a file that must not exist yet; three workers would all make it at once."""
     heavy = """
         import os, pytest, select
+        def note(): open(f"worker-{os.getpid()}", "w").close()
         @pytest.mark.ondol(memory="6GiB")
         @pytest.mark.parametrize("n", range(3))
         def test_heavy(n):
+            note()
             fd = os.open("on-the-device", os.O_CREAT | os.O_EXCL)
             select.select([], [], [], 0.05)  # somebody who may come in does so now
             os.close(fd); os.unlink("on-the-device")
-        @pytest.mark.ondol(memory="1GiB")
-        def test_light(): pass
+        @pytest.mark.ondol(memory="1GiB", timeout=200)
+        def test_light():
+            # However late the others start: one worker alone must not have run it all.
+            note()
+            while sum(name.startswith("worker-") for name in os.listdir()) < 2: select.select([], [], [], 0.01)
         """
     one_gpu.write(test_a=heavy, test_b=heavy, test_c=heavy)
     result = one_gpu.pytest("--ondol-workers-per-device=3", "--ondol-judge=off", "--ondol-retries=0", devices="cuda")

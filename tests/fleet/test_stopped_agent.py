@@ -43,5 +43,5 @@ def test_the_front_goes_and_takes_a_stopped_agent_with_it(suite, killed: int) ->
     process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}"])
     assert suite.wait_for(lambda: os.path.exists(f"{suite.log}.stopped"))
     os.kill(process.pid, killed)
-    process.communicate(timeout=60)
+    process.communicate(timeout=suite.patience)
     assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]

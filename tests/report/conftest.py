@@ -33,7 +33,7 @@ def test_makes_state(): pass
 @pytest.mark.xdist_group("state")
 def test_needs_a_fresh_worker(): assert len(SEEN) == 1
 def test_crash(): os.kill(os.getpid(), signal.SIGSEGV)
-@pytest.mark.ondol(timeout=2)
+@pytest.mark.ondol(timeout=5)
 def test_hang():
     print("waiting for an event")
     threading.Event().wait()
