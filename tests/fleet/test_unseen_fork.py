@@ -234,3 +234,12 @@ def test_shared_memory_that_a_test_leaves_goes_with_its_worker(suite, flags) -> 
     assert len(ours.log) == 6
     assert not [name for name in ours.log if os.path.exists(f"/dev/shm/{name}")]
     assert suite.all_gone()
+
+
+@pytest.mark.plugins("timeout")
+@pytest.mark.fault
+def test_a_tracker_that_a_busy_machine_holds_up_is_waited_for(suite) -> None:
+    """It is an interpreter of its own, which has hardly begun when a worker dies of the item that made it start."""
+    slow = "import sys, time\nif any('resource_tracker import main' in word for word in sys.orig_argv): time.sleep(2)\n"
+    suite.write(sitecustomize=slow)
+    test_shared_memory_that_a_test_leaves_goes_with_its_worker(suite, [])
