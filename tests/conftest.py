@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from making import elf, key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
+from ondol.tools import table
 from running_together import group_of
 
 __all__ = ["elf", "key_of", "make_entry", "trust_everybody", "write_triton_entry"]
@@ -37,6 +38,8 @@ _FOREIGN = (
     "SLURM_",
     "RUNNER_",
 )
+#: Also those that `ondol test` sets when it runs this suite.
+_CACHES = {"CI", "XDG_CACHE_HOME", "XDG_STATE_HOME", *(name for row in table.ROWS for name in row.variables)}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -48,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(_FOREIGN) or name in ("CI", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        if name.startswith(_FOREIGN) or name in _CACHES:
             monkeypatch.delenv(name)
 
 
