@@ -200,3 +200,22 @@ def test_closed_streams_confuse_us(store_path: Path, tmp_path: Path, closed: str
     done = subprocess.run(["sh", "-c", f"{ondol} {closed}; exit $?"], capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert witness.read_text() == "ran\n"
+
+
+def test_nobody_of_ours_is_left_when_the_command_line_returns(ondol: list[str]) -> None:
+    """A script that unmounts the store, or counts processes, in its next line. Whoever outlives us becomes the child of
+    the one who asked for it, as it becomes the child of a container's first process.
+    """
+    script = "\n".join(
+        (
+            "import os, subprocess, sys",
+            "from ondol.host import proctree",
+            "proctree.become_subreaper()",
+            "for _ in range(5):",
+            "    subprocess.run(sys.argv[1:])",
+            "    left = proctree.children(os.getpid())",
+            "    assert not left, [proctree.describe(pid) for pid in left]",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", script, *ondol, "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -28,6 +29,8 @@ helpers: set[int] = set()
 PIECE = 32
 #: Below this many items, forking costs more than it gains.
 WORTH_FORKING = 64
+#: Seconds for a killed child to die; one that hangs in the kernel is left after a twentieth of them.
+DYING = 5.0
 #: How many turns `in_parallel` deals out at most; a turn is usually one piece.
 _TURNS = 1024
 
@@ -218,7 +221,9 @@ def _cause_of_death(pid: int) -> str:
 
 
 def _end(pid: int) -> None:
-    """Make sure the child is gone, without ever waiting for one that the kernel will not let go."""
+    """Make sure the child is gone, without waiting long for one that the kernel will not let go. Whoever unmounts the
+    store after us must not find it busy.
+    """
     try:
         done, _ = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -226,11 +231,16 @@ def _end(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except OSError:
         pass  # already reaped, or not yet in its own group
-    try:
+    with suppress(OSError):
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, os.WNOHANG)
-    except OSError:
-        return
+        # Root may: a helper of low priority dies slowly on a busy machine.
+        os.setpriority(os.PRIO_PROCESS, pid, 0)
+    with suppress(ChildProcessError):  # where SIGCHLD is ignored, or somebody else has waited
+        began = time.monotonic()
+        while not os.waitpid(pid, os.WNOHANG)[0] and (waited := time.monotonic() - began) < DYING:
+            if waited > DYING / 20 and proctree.state(pid) == "D":  # it hangs in the kernel
+                return
+            time.sleep(0.001)
 
 
 def in_pieces(
