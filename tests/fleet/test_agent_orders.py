@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from ondol.fleet import wire
+from ondol.fleet.agent import agent as agents
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.keeper import HostSlot
 from ondol.fleet.messages import Message, RunItem, Started
@@ -46,19 +46,23 @@ def test_an_item_that_kills_the_agent_at_once_has_never_run(controller, tmp_path
 
 
 @pytest.mark.parametrize("first", ["the worker", "the agent"])
-def test_a_worker_that_died_of_its_nodes_notice_has_not_crashed(controller, tmp_path, first) -> None:
+def test_a_worker_that_died_of_its_nodes_notice_has_not_crashed(controller, tmp_path, monkeypatch, first) -> None:
     """Slurm sends SIGTERM to one process after the other: the worker may be dead before the agent hears of it."""
     agent = Agent(controller.agents, None, Limits(), Rules(str(tmp_path), term_is_notice=True))  # type: ignore[arg-type]
     before = signal.signal(signal.SIGTERM, agent._on_term)
-    notice = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
+
+    def notice(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
     try:
-        notice.start()
         if first == "the agent":
-            notice.join()
+            notice()
+        # Its clock stands still; the notice comes while it waits for one.
+        monkeypatch.setattr(agents, "time", SimpleNamespace(monotonic=lambda: 100.0))
+        monkeypatch.setattr(agents, "select", SimpleNamespace(select=notice))
         worker: Any = SimpleNamespace(ladder=None)
         assert agent._kind_of_death(worker, signal.SIGTERM) == "device-lost"
     finally:
-        notice.join()
         signal.signal(signal.SIGTERM, before)
 
 
