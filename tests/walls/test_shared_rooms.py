@@ -67,6 +67,12 @@ class Ranks:
         return [path.read_text().split() for path in sorted(self.meet.iterdir())]
 
 
+#: One rank publishes beside its command what lies still for a second, and the last one then finds it in the store: who
+#: counts what the last one published lets it publish all.
+NOTHING_BESIDE = """
+from ondol.jobs import beside
+beside.start = lambda job: None
+"""
 _RUN = """
 from ondol.cli.main import main
 import sys
@@ -101,7 +107,7 @@ def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> Non
     program.job(ranks.store, "warm")
     # A kernel of its own for each: the stand-in makes other bytes every time, and two that race for one would mix them.
     command = ["sh", "-c", f'{TOGETHER.rstrip()} "new-$RANK"', "sh", *standin(program, "warm")]
-    ended = finish(*[ranks.start(rank, *command) for rank in range(RANKS)])
+    ended = finish(*[ranks.start(rank, *command, code=NOTHING_BESIDE) for rank in range(RANKS)])
     assert [status for status, _, _ in ended] == [0] * RANKS, ended
     told = ranks.rooms()
     assert len({room for room, _ in told}) == 1, [err for _, _, err in ended]
@@ -164,13 +170,12 @@ import signal
 from ondol.jobs import before
 before._fill = lambda job: (print("filling", flush=True), signal.pause())
 """
-    impatient = "from ondol.jobs import sharing\nsharing._MARGIN = 0.1\n"
-    options = ("--store-timeout", "5s")
-    first = ranks.start(0, "true", ranks=2, code=hold, options=options)
+    impatient = "from ondol.jobs import sharing\nsharing._MARGIN = 0.1 - 120\n"  # and has all its time for the store
+    first = ranks.start(0, "true", ranks=2, code=hold)
     assert first.stdout is not None
     with reaped(first):
         assert first.stdout.readline() == "filling\n"
-        second = ranks.start(1, *standin(program, "warm"), ranks=2, code=impatient, options=options)
+        second = ranks.start(1, *standin(program, "warm"), ranks=2, code=impatient)
         ((status, out, err),) = finish(second)
         assert (status, json.loads(out)["hits"]) == (0, 1), err
         assert "this rank has a room of its own" in err
@@ -199,8 +204,9 @@ def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple
 def test_rank_that_vanishes_is_waited_for_or_costs_the_others_their_work(ranks: Ranks, program: Program) -> None:
     """Its Ondol is killed, its command lives on in the room: the last one publishes and leaves it; a later job sweeps."""
     wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done'
-    lost = ranks.start(0, "sh", "-c", f"{TOGETHER}\necho in; read line", "sh", "true", ranks=2)
-    last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait}", "sh", *standin(program, "one"), ranks=2)
+    alone: dict[str, Any] = {"ranks": 2, "code": NOTHING_BESIDE}
+    lost = ranks.start(0, "sh", "-c", f"{TOGETHER}\necho in; read line", "sh", "true", **alone)
+    last = ranks.start(1, "sh", "-c", f"{TOGETHER}\n{wait}", "sh", *standin(program, "one"), **alone)
     assert lost.stdin is not None
     assert lost.stdout is not None
     with reaped(lost, last):
