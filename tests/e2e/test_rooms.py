@@ -183,7 +183,7 @@ def test_file_system_types(tmp_path: Path) -> None:
 def test_room_of_a_killed_job_stays_for_ever(store_path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--room-dir", str(tmp_path), "--"]
     killed = subprocess.Popen(
-        [*command, "sh", "-c", "echo $ONDOL_ROOM; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*command, "sh", "-c", "echo $ONDOL_ROOM; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert killed.stdout is not None
     left = killed.stdout.readline().decode().strip()

@@ -228,12 +228,21 @@ def test_old_room_with_somebody_in_it_is_swept(program: Program, shared_store: P
     opened = open_room(program, shared_store, place)
     old = time.time() - room.OPEN_AGE - 60
     os.utime(opened.path / room.OPEN, (old, old))
-    inhabitant = subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**program.env(), **opened.env})
+    # It says when it is there: nobody can see the environment of a program that is just being loaded.
+    inhabitant = subprocess.Popen(
+        ["sh", "-c", "echo in; read line"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**program.env(), **opened.env},
+    )
+    assert inhabitant.stdout is not None
     try:
+        assert inhabitant.stdout.readline() == b"in\n"
         room.sweep(str(place))
         assert opened.path.exists()
     finally:
         inhabitant.stdin.close()  # type: ignore[union-attr]
+        inhabitant.stdout.close()
         inhabitant.wait()
     room.sweep(str(place))
     assert not opened.path.exists()
