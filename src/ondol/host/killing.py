@@ -19,7 +19,7 @@ DUMP_SIGNAL = signal.SIGRTMAX - 3
 #: In the command line of a resource tracker, multiprocessing's or loky's, and how long one may clean up. On a busy
 #: machine it is still starting when its worker dies, and nobody else knows what is to be unlinked.
 _TRACKER = "resource_tracker import main"
-_TRACKER_GRACE = 10.0
+_TRACKER_GRACE = 5.0
 
 
 def send(pid: int, number: int) -> bool:
