@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
+
+#: A busy machine is slow, not wrong: what is expected of a page comes at once or within this, in milliseconds.
+PATIENCE = 120_000
+expect.set_options(timeout=PATIENCE)
 
 #: Hostile to whoever puts it into a page, a script or an attribute.
 MARKUP = (
@@ -19,7 +23,7 @@ class Window:
 
     def __init__(self, browser: Browser, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        self.context.set_default_timeout(120_000)
+        self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from report_window import MARKUP, Window
+from report_window import MARKUP, PATIENCE, Window
 from suites import Result, Suite, suite
 
 __all__ = ["suite"]
@@ -82,9 +82,8 @@ def browser() -> Iterator[Browser]:
         pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
         # As root it cannot make its own sandbox; the pages are ours. In a container /dev/shm may be too small for it.
-        opened = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        opened = playwright.chromium.launch(executable_path=program, args=flags, timeout=PATIENCE)
         yield opened
         opened.close()
 
