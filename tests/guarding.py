@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import wheelhouse
-from ondol.guard.holder import Holder
 from ondol.guard.lock import CacheLock
-from ondol.host import process
 from people import ROOT, Program
 
 PACKAGES = ("alpha", "beta", "gamma")
@@ -148,7 +146,7 @@ def make_uv_cache(folder: Path) -> Path:
 
 def a_lock(cache: Path, wait: float = 900.0) -> CacheLock:
     """The lock on a cache, taken if it can be."""
-    lock = CacheLock(str(cache), lambda: Holder(process.myself(), "here", 0.0, "a test"), lambda _: None, {}, wait=wait)
+    lock = CacheLock(str(cache), ["a test"], lambda _: None, {}, wait=wait)
     lock.acquire()
     return lock
 

@@ -43,7 +43,6 @@ PURE = [
     "foreign_text.py",
     "doctor/rights.py",
     "doctor/mount_rules.py",
-    "doctor/versions.py",
     "doctor/commands.py",
     "fleet/model.py",
     "fleet/schedule.py",

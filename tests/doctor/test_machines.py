@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from doctoring import OTHER, UID, Doctor, look_at_machine, machine
-from ondol.doctor import installed
+from ondol.doctor import releases
 from ondol.room import choose
 from ondol.tools import table
 from people import needs_root
@@ -230,7 +230,7 @@ def test_bad_release_is_overlooked(
 ) -> None:
     site = pretend(tmp_path / "site", package, version)
     monkeypatch.setattr(sys, "path", [str(site)])
-    monkeypatch.setattr(installed, "interpreters", lambda _env: [sys.executable])
+    monkeypatch.setattr(releases, "interpreters", lambda _env: [sys.executable])
     findings = look_at_machine(machine(), "libraries")
     assert [(says in finding.what, finding.where.path) for finding in findings] == ([(True, str(site))] if says else [])
     if says:
@@ -252,7 +252,7 @@ def test_second_copy_on_the_search_path_is_blamed(tmp_path: Path, monkeypatch: p
     """What is imported is the first one."""
     good, bad = pretend(tmp_path / "good", "filelock", "3.30.0"), pretend(tmp_path / "bad", "filelock", "3.25.0")
     monkeypatch.setattr(sys, "path", [str(good), str(bad)])
-    monkeypatch.setattr(installed, "interpreters", lambda _env: [sys.executable])
+    monkeypatch.setattr(releases, "interpreters", lambda _env: [sys.executable])
     assert look_at_machine(machine(), "libraries") == []
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doctoring import acl_bytes
-from ondol.doctor import commands, mount_rules, rights, versions
+from ondol.doctor import commands, mount_rules, releases, rights
 from ondol.doctor.api import Finding, Location, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
 from ondol.host import bounded, filesystem
@@ -111,15 +111,15 @@ def test_kinds_of_file_systems(kind: str, noted: bool) -> None:
     [("2.13.0", (2, 13, 0)), ("2.13.0rc1+cpu", (2, 13, 0)), ("1!3.7", (3, 7)), ("v3", (3,)), ("unknown", ())],
 )
 def test_release(text: str, number: tuple[int, ...]) -> None:
-    assert versions.release(text) == number
+    assert releases.release(text) == number
 
 
 def test_ranges_of_bad_releases_are_empty_or_overlap() -> None:
-    for bad in versions.BAD:
+    for bad in releases.BAD:
         assert bad.first < bad.fixed
-    filelock = sorted((bad.first, bad.fixed) for bad in versions.BAD if bad.package == "filelock")
+    filelock = sorted((bad.first, bad.fixed) for bad in releases.BAD if bad.package == "filelock")
     assert all(earlier[1] <= later[0] for earlier, later in pairwise(filelock))
-    assert list(versions.known_bad("filelock", "not a version")) == []
+    assert list(releases.known_bad("filelock", "not a version")) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "group"]), st.integers(0, 2**31), st.integers(0, 7)), max_size=4))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guarding import a_lock, make_uv_cache
-from ondol.guard import cache_directory, healing, msgpack, set_aside, wheel_record
+from ondol.guard import guarded_command, healing, msgpack, set_aside, wheel_record
 from ondol.guard.healer import BadEntry, launched
 from ondol.guard.healing import HEALERS
 from ondol.guard.holder import Holder, command_line
@@ -270,10 +270,10 @@ def test_command_is_taken_for_another(argv: list[str], name: str, expected: list
 
 
 def test_cache_that_the_command_names_is_not_guarded(tmp_path: Path) -> None:
-    assert cache_directory.cache_of(["uv", "--cache-dir", "/a/b", "sync"], {}) == "/a/b"
-    assert cache_directory.cache_of(["pip", "install", "--cache-dir=/a/b", "x"], {}) == "/a/b"
-    assert cache_directory.cache_of([f"{tmp_path}/uv", "sync"], {"UV_CACHE_DIR": "/c"}) == "/c"
-    assert cache_directory.cache_of([f"{tmp_path}/pip"], {"PIP_CACHE_DIR": "/d"}) == "/d"
+    assert guarded_command.cache_of(["uv", "--cache-dir", "/a/b", "sync"], {}) == "/a/b"
+    assert guarded_command.cache_of(["pip", "install", "--cache-dir=/a/b", "x"], {}) == "/a/b"
+    assert guarded_command.cache_of([f"{tmp_path}/uv", "sync"], {"UV_CACHE_DIR": "/c"}) == "/c"
+    assert guarded_command.cache_of([f"{tmp_path}/pip"], {"PIP_CACHE_DIR": "/d"}) == "/d"
 
 
 def test_passwords_in_the_note_for_those_who_wait() -> None:

@@ -14,8 +14,7 @@ import pytest
 from faults.test_strace import strace
 from guarding import Inside
 from ondol.guard import lock_parts
-from ondol.guard.lock_parts import FlockPart
-from ondol.guard.lock_place import LockPlace, candidates, identify, open_place
+from ondol.guard.lock_parts import FlockPart, LockPlace, candidates, identify, open_place
 from people import ROOT, Program, needs_root
 
 __all__ = ["strace"]
@@ -85,9 +84,13 @@ def test_no_lock_at_all_stops_the_command(program: Program, public: Path) -> Non
     cache = public / "nothing-works"
     cache.mkdir()
     arguments = ["524", "guard", "--cache", str(cache), "--"]
-    script = (
-        "import os,sys; os.mkdir = os.open = lambda *a, **k: (_ for _ in ()).throw(OSError(13, 'Permission denied'))"
-    )
+    script = """
+def refuse_to_open(path, *how, **more):
+    if str(path).endswith(".toml"):
+        return opened(path, *how, **more)
+    raise OSError(13, "Permission denied")
+opened, os.mkdir, os.open = os.open, refuse_to_open, refuse_to_open
+"""
     program_text = (
         (ROOT / "tests" / "programs" / "no_locks.py").read_text().replace("sys.exit(main", script + "\nsys.exit(main")
     )

@@ -1,5 +1,6 @@
 """`ondol doctor`"""
 
+import argparse
 import os
 
 from ondol import exitcodes
@@ -14,28 +15,28 @@ from ondol.host import bounded
 from ondol.jobs import open_store
 from ondol.report.progress import ProgressBar
 
-_USAGE = "ondol doctor [PATH …] [--fix] [--dry-run] [--strict] [--json] [options]"
-_DESCRIPTION = """Look for what will fail a job, before a job finds out: in directories down to the leaves, by really
+#: A first look that takes longer than this is taken for a dead file server.
+_TOUCH = gather.TOUCH_SECONDS
+
+
+@flags.command(
+    "doctor",
+    """Look for what will fail a job, before a job finds out: in directories down to the leaves, by really
 trying what jobs do there, and on the machine itself. Each finding says what, where, why it hurts, and what to type.
 
 Without PATH: the store, the tools' caches, HOME, TMPDIR, the places for a room, and the machine. With PATH: these
 directories only. Nothing is changed without --fix, and then only the caller's own files.
 
-Exit status: 0 nothing wrong, or only warnings and notes; 1 errors (with --strict also warnings); 2 wrong usage."""
-_EXAMPLES = """\
+Exit status: 0 nothing wrong, or only warnings and notes; 1 errors (with --strict also warnings); 2 wrong usage.""",
+    """\
   ondol doctor                                    what a job of this user would meet
   ondol doctor /ci-cache/triton                   one directory, to the leaves
   ondol doctor /ci-cache/triton --fix --dry-run   what could be mended without asking anybody
   ondol doctor --strict --json > doctor.json      as a step before the tests
-  ondol doctor --list                             every check"""
-#: A first look that takes longer than this is taken for a dead file server.
-_TOUCH = gather.TOUCH_SECONDS
-
-
-def main(arguments: list[str]) -> int:
-    made = flags.parser("doctor", _DESCRIPTION, _EXAMPLES, _USAGE)
-    made.add_argument("paths", metavar="PATH", nargs="*", help="directories to look at (default: what a job would use)")
-    parsed = made.parse_args(arguments)
+  ondol doctor --list                             every check""",
+    paths={"metavar": "PATH", "nargs": "*", "help": "directories to look at (default: what a job would use)"},
+)
+def main(parsed: argparse.Namespace) -> int:
     if parsed.list:
         output.say_lines(doctor_text.listing())
         return exitcodes.OK
@@ -58,11 +59,11 @@ def main(arguments: list[str]) -> int:
             repairs = repair.carry_out([one.repair for one in repairs])
             result = look(bar)  # what counts is what is left
     shown = parsed.dry_run or parsed.fix
-    if parsed.json:
-        output.say_json("doctor", doctor_text.as_json(result, machine.uid, repairs, shown=shown))
-    else:
-        output.say_lines("\n".join(doctor_text.lines(result, machine.uid, repairs, shown=shown)))
-    return _status(result, strict=parsed.strict)
+    facts = doctor_text.as_json(result, machine.uid, repairs, shown=shown)
+    lines = doctor_text.lines(result, machine.uid, repairs, shown=shown)
+    output.answer("doctor", facts, lines, as_json=parsed.json)
+    failing = result.number_of(ERROR) + (result.number_of(WARNING) if parsed.strict else 0)
+    return exitcodes.DOCTOR_FOUND if failing else exitcodes.OK
 
 
 def _machine(settings: Settings, seconds: float) -> Machine:
@@ -83,8 +84,3 @@ def _store(settings: Settings, seconds: float) -> str:
         return str(bounded.call(lambda _report: open_store.default_location(), seconds))
     except OndolError:
         return ""
-
-
-def _status(result: examine.Examination, *, strict: bool) -> int:
-    failing = result.number_of(ERROR) + (result.number_of(WARNING) if strict else 0)
-    return exitcodes.DOCTOR_FOUND if failing else exitcodes.OK

@@ -11,28 +11,36 @@ from ondol.explain.explainer import Explainer, Explanation
 from ondol.explain.log_file import open_log
 from ondol.explain.signature import load
 
-_DESCRIPTION = """Name the fault behind a failed log, once, however many tests it took down, and what to do about it.
+#: Of a known fault, for programs.
+_TOLD = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
+
+
+@flags.command(
+    "explain",
+    """Name the fault behind a failed log, once, however many tests it took down, and what to do about it.
 
 Reads what pytest or any other program printed, under any CI system's timestamps and colours, and JUnit XML; plain or
-gzip. Without LOG, or with `-`, standard input. Exit status: 0 a known fault explains a failure, 1 none does."""
-_EXAMPLES = """\
+gzip. Without LOG, or with `-`, standard input. Exit status: 0 a known fault explains a failure, 1 none does.""",
+    """\
   ondol explain nightly.log
   ondol explain shard-*.xml --all             every test by name
   gh run view --log-failed | ondol explain
-  ondol explain --list                        every fault that is known"""
-
-
-def main(arguments: list[str]) -> int:
-    parser = flags.parser("explain", _DESCRIPTION, _EXAMPLES)
-    parser.add_argument("logs", metavar="LOG", nargs="*", help="a log, a JUnit file, either of them with gzip, or -")
-    parsed = parser.parse_args(arguments)
+  ondol explain --list                        every fault that is known""",
+    logs={"metavar": "LOG", "nargs": "*", "help": "a log, a JUnit file, either of them with gzip, or -"},
+)
+def main(parsed: argparse.Namespace) -> int:
     if parsed.list:
-        return _list(parsed)
+        facts = [{name: getattr(known, name) for name in _TOLD} for known in load()]
+        width = max(len(known.id) for known in load())
+        lines = [
+            f"{one.id.ljust(width)}  {one.kind.ljust(7)}  {one.meaning.partition('. ')[0].rstrip('.')}"
+            for one in load()
+        ]
+        output.answer("faults", {"faults": facts}, lines, as_json=parsed.json)
+        return exitcodes.OK
     explanation = _read(_logs(parsed.logs))
-    if parsed.json:
-        output.say_json("explain", text.as_json(explanation))
-    else:
-        output.say_lines(text.text(explanation, every_name=parsed.all))
+    lines = text.text(explanation, every_name=parsed.all).split("\n")
+    output.answer("explain", text.as_json(explanation), lines, as_json=parsed.json)
     return exitcodes.OK if explanation.faults else exitcodes.NOTHING_KNOWN
 
 
@@ -51,14 +59,3 @@ def _read(logs: list[str]) -> Explanation:
             shown = "stdin" if path == "-" else path
             explainer.add(shown, log, f"{shown}: " if len(logs) > 1 else "")
     return explainer.result()
-
-
-def _list(parsed: argparse.Namespace) -> int:
-    fields = ("id", "number", "tool", "kind", "heals", "warning", "meaning", "cure", "source")
-    if parsed.json:
-        output.say_json("faults", {"faults": [{name: getattr(known, name) for name in fields} for known in load()]})
-        return exitcodes.OK
-    width = max(len(known.id) for known in load())
-    for known in load():
-        output.say(f"{known.id.ljust(width)}  {known.kind.ljust(7)}  {known.meaning.partition('. ')[0].rstrip('.')}")
-    return exitcodes.OK

@@ -101,15 +101,11 @@ def _add(target: Parser, option: Option) -> None:
     else:
         how |= {"metavar": option.metavar, "action": _List if option.kind == "list" else "store"}
         if option.kind != "list":
-            how["type"] = partial(_checked, option)
+            # A setting is read with the others, which know where paths begin.
+            how["type"] = partial(config.convert, option) if typed else str
         if option.kind == "pair":
             how |= {"nargs": 2, "metavar": tuple(option.metavar.split())}
     target.add_argument(*names, **how)
-
-
-def _checked(option: Option, text: str) -> Any:
-    """What is only typed is read here; a setting is read with the others, which know where paths begin."""
-    return config.convert(option, text) if option.least == options.TYPED else text
 
 
 def given(parsed: argparse.Namespace) -> dict[str, Any]:

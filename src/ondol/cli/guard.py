@@ -69,7 +69,7 @@ def _check_cache(cache: str, *, selftest: bool) -> None:
 
 
 def _guard(settings: Settings, command: list[str]) -> Callable[[], int]:
-    from ondol.guard import cache_directory, guarded_command
+    from ondol.guard import guarded_command
     from ondol.host import command as running
     from ondol.report.progress import ProgressBar
 
@@ -77,7 +77,7 @@ def _guard(settings: Settings, command: list[str]) -> Callable[[], int]:
     named = _named_cache(settings)
     request = guarded_command.GuardRequest(
         command,
-        named or cache_directory.cache_of(command, os.environ),
+        named or guarded_command.cache_of(command, os.environ),
         settings.guard_wait,
         settings.retries,
         settings.guard_heal,

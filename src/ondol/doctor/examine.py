@@ -92,9 +92,9 @@ def _examine_one(subject: Subject, checks: list[Check], progress: Progress, pati
             facts = {"entries": len(tree.entries), "size": tree.size(), "stopped": tree.stopped}
     for check in checks:
         if subject.tree or not check.walks:
-            work = partial(_carry_out, check, subject)
+            work = partial(lambda check, _report: list(check.run(subject)), check)
             found, troubles = _in_helper(subject, check.name, work, progress, patience or check.seconds)
-            findings += found or troubles
+            findings += [finding._replace(check=check.name) for finding in found or troubles]
     order = list(SEVERITIES)
     findings.sort(key=lambda finding: order.index(finding.severity))
     known = subject.path and subject.state.kind == "directory"
@@ -107,10 +107,6 @@ def _examine_one(subject: Subject, checks: list[Check], progress: Progress, pati
         subject.mount.kind if known else "",
         **facts,
     )
-
-
-def _carry_out(check: Check, subject: Subject, _report: bounded.Report) -> list[Finding]:
-    return [finding._replace(check=check.name) for finding in check.run(subject)]
 
 
 def _in_helper(

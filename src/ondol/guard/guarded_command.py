@@ -4,20 +4,19 @@ One rule above all others, as in `run_command`: nothing on our side keeps the co
 ends. Every step but the command itself may fail; then it runs unlocked, or its failure is final.
 """
 
-import time
+import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from ondol import exitcodes
-from ondol.errors import in_ourselves
+from ondol.errors import UsageError, in_ourselves
 from ondol.explain import match, signature
-from ondol.guard import healing, lock_place
-from ondol.guard.holder import Holder, command_line
+from ondol.guard import healing, lock_parts
 from ondol.guard.lock import CacheLock
-from ondol.host import command, identity, process, standard_input
+from ondol.host import command, identity, standard_input
 from ondol.host.relay import Relay
-from ondol.trust import ci
 
 #: A wait that nobody notices is not worth a word.
 _WORTH_A_WORD = 1.0
@@ -25,6 +24,8 @@ _WORTH_A_WORD = 1.0
 _NO_LOCKS = "uv-lock-not-supported"
 #: How much of the output's end is looked at after a failure.
 _TAIL = 256 << 10
+#: Seconds for uv or pip to say where its cache is; and how they are told to use none.
+_ANSWER, _NO_CACHE = 20.0, ("--no-cache", "--no-cache-dir")
 Tell = Callable[[str], None]
 
 
@@ -90,8 +91,7 @@ class Guard:
         self._env = dict(env)
         self._say = tell
         self._progress = progress
-        me = partial(holder, request.argv, self._env)
-        self._lock = CacheLock(request.cache, me, self._tell, env, wait=request.wait, make=request.make)
+        self._lock = CacheLock(request.cache, request.argv, self._tell, env, wait=request.wait, make=request.make)
         self.report = GuardReport(request, self._lock)
 
     def run(self) -> int:
@@ -158,8 +158,9 @@ class Guard:
         healed = self._heal(verdict.signature.heals)
         if healed.mended:
             return True
-        if not healed.why_not and not healed.taken and self._beside_others():
-            return True
+        beside_others = self._request.shared or not self._lock.standing
+        if beside_others and not healed.why_not and not healed.taken:
+            return True  # somebody else may have mended the cache while our command ran
         why = healed.why_not or "every entry in it is whole; --heal whole would set all of them aside"
         self._tell(f"not healed: {'what is bad cannot be moved' if healed.taken else why}")
         return False
@@ -169,15 +170,11 @@ class Guard:
         if any(word.startswith("--cache-dir") for word in self._request.argv):
             self._tell("uv cannot lock its cache, and --cache-dir keeps it there: leave that out, or name a local disk")
             return False
-        self.report.relocated = lock_place.private_directory("uv-cache")
+        self.report.relocated = lock_parts.private_directory("uv-cache")
         self._env["UV_CACHE_DIR"] = self.report.relocated
         where = f"UV_CACHE_DIR={self.report.relocated} for this command"
         self._warn(f"uv cannot lock {self._lock.cache}, its file system has no locks: {where}")
         return True
-
-    def _beside_others(self) -> bool:
-        """Whether somebody else may have mended the cache while our command ran."""
-        return self._request.shared or not self._lock.standing
 
     def _heal(self, family: str) -> healing.HealingReport:
         try:
@@ -235,6 +232,41 @@ def run_captured(
     return relay.finish()
 
 
-def holder(argv: Sequence[str], env: Mapping[str, str]) -> Holder:
-    """What others read of us while we hold a cache's lock."""
-    return Holder(process.myself(), identity.hostname(), time.time(), command_line(list(argv)), ci.job_name(env))
+def cache_of(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Which cache this command uses; the tool itself is asked, because it knows its own rules.
+
+    Raises `UsageError` if that cannot be known, or it uses none.
+    """
+    for healer in healing.HEALERS.values():
+        question = healer.asks(argv)
+        if not question:
+            continue
+        if any(word in _NO_CACHE for word in argv):
+            raise UsageError(f"{argv[0]} is told to use no cache, so there is nothing to guard", hint=" ".join(argv))
+        return _named(argv) or _asked(question, env) or healer.usual_place(env)
+    raise UsageError(
+        f"which cache does {argv[0]} use?",
+        because="only uv and pip can be asked",
+        hint="ondol guard --cache DIR -- COMMAND …",
+    )
+
+
+def _named(argv: Sequence[str]) -> str:
+    """`--cache-dir DIR` or `--cache-dir=DIR`: uv and pip spell it alike."""
+    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+        if word == "--cache-dir":
+            return os.path.abspath(following) if following else ""
+        if word.startswith("--cache-dir="):
+            return os.path.abspath(word.partition("=")[2])
+    return ""
+
+
+def _asked(question: list[str], env: Mapping[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            question, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = done.stdout.decode("utf-8", "surrogateescape").strip().splitlines()
+    return lines[-1] if done.returncode == 0 and lines and os.path.isabs(lines[-1]) else ""

@@ -5,6 +5,7 @@ not dead, and never believed for anything else.
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ondol import units
@@ -45,7 +46,7 @@ class Holder(NamedTuple):
         return printable(f"pid {self.owner.pid} on {self.host} for {lasted}: {self.command}{job}")
 
 
-def command_line(argv: list[str]) -> str:
+def command_line(argv: Sequence[str]) -> str:
     """The command for a note: short, and without the passwords that URLs may hold."""
     text = _SECRET.sub("…@", " ".join(argv))
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

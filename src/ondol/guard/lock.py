@@ -2,23 +2,23 @@
 
 A flock on the directory needs no file, no agreement about names and no write permission, and is the same lock whatever
 path, user, container or TMPDIR one comes with. That settles it on a local file system. On a network file system such a
-lock may hold on this machine only, so a lock file is taken as well (`lock_place`), by flock or, where there is none,
-as a lease. Whoever can take several takes all of them, in this order; two processes exclude each
-other as soon as they have one in common. What is promised: docs/design/locks.md.
+lock may hold on this machine only, so a lock file is taken as well, by flock or, where there is none, as a lease.
+Whoever can take several takes all of them, in this order; two processes exclude each other as soon as they have one in
+common. What is promised: docs/design/locks.md.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from ondol import units
 from ondol.foreign_text import is_number
-from ondol.guard.holder import Holder
+from ondol.guard.holder import Holder, command_line
 from ondol.guard.lease import Lease
-from ondol.guard.lock_parts import FlockPart, reason
-from ondol.guard.lock_place import LockPlace, candidates, identify, open_place
-from ondol.host import files, filesystem, process
+from ondol.guard.lock_parts import FlockPart, LockPlace, candidates, identify, open_place, reason
+from ondol.host import files, filesystem, identity, process
+from ondol.trust import ci
 
 #: Set for the command: which directory its guard has locked, and which process that is.
 VARIABLE = "ONDOL_GUARDED"
@@ -39,21 +39,21 @@ class CacheLock:
     def __init__(
         self,
         cache: str,
-        holder: Callable[[], Holder],
+        argv: Sequence[str],
         tell: Tell,
         env: Mapping[str, str],
         *,
         wait: float = 900.0,
         make: bool = True,
     ) -> None:
-        """`holder()` says who we are, for those who wait for us. `make`: the cache, if it is not there."""
+        """`argv`: the command, for those who wait for us. `make`: the cache, if it is not there."""
         self.cache = cache
         #: What we hold, or held at last: `flock on …`; empty if we go on without a lock.
         self.standing = ""
         self.waited = 0.0
         #: Locks that could not be had, and why.
         self.passed: list[str] = []
-        self._holder = holder
+        self._argv = argv
         self._tell = tell
         self._env = env
         self._wait = wait
@@ -190,9 +190,11 @@ class CacheLock:
                 self._note = open_place(place)
             except OSError:
                 continue
+            job = ci.job_name(self._env)
+            me = Holder(process.myself(), identity.hostname(), time.time(), command_line(self._argv), job)
             try:
                 os.ftruncate(self._note, 0)
-                os.pwrite(self._note, self._holder().encode(), 0)
+                os.pwrite(self._note, me.encode(), 0)
                 return
             except OSError:
                 files.close_quietly(self._note)
@@ -211,8 +213,8 @@ def _read_note(place: LockPlace) -> bytes:
         return b""
 
 
-def _held_by_parent(env: Mapping[str, str], identity: str) -> bool:
+def _held_by_parent(env: Mapping[str, str], cache: str) -> bool:
     fields = env.get(VARIABLE, "").split(" ")
-    if len(fields) != 3 or fields[0] != identity or not is_number(fields[1], 9):
+    if len(fields) != 3 or fields[0] != cache or not is_number(fields[1], 9):
         return False
     return not process.certainly_dead(process.myself()._replace(pid=int(fields[1]), start=fields[2]))

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ondol.errors import UsageError
-from ondol.guard.holder import Holder
 from ondol.guard.lock import VARIABLE, CacheLock
-from ondol.host import bounded, files, identity, process
+from ondol.host import bounded, files
 
 #: How many take the lock, how often each, and how long it is kept: long enough for another to get in if it can.
 PROCESSES, _ROUNDS_EACH = 6, 5
@@ -48,7 +47,7 @@ def prove(cache: str, env: Mapping[str, str], wait: float) -> list[Turn]:
 
 
 def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> Turn:
-    lock = CacheLock(cache, _somebody, lambda _: None, env, wait=wait)
+    lock = CacheLock(cache, ["ondol", "guard", "--selftest"], lambda _: None, env, wait=wait)
     lock.acquire()
     try:
         os.close(os.open(marker, files.CREATE, 0o600))
@@ -60,7 +59,3 @@ def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> Turn
         files.unlink_quietly(marker)
     lock.release()
     return Turn(clash, lock.waited > _KEEP / 2, lock.standing, lock.passed)
-
-
-def _somebody() -> Holder:
-    return Holder(process.myself(), identity.hostname(), time.time(), "ondol guard --selftest")

@@ -5,7 +5,6 @@ through us; without the option neither is touched.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 from ondol import exitcodes, units
 from ondol.explain import match, signature
@@ -61,8 +60,7 @@ def _mend_room(job: Job, family: str) -> None:
 
 def _mend_shared(job: Job, family: str) -> bool:
     """A cache with its own protocol, which others use too: under its lock, as `ondol guard` does."""
-    holder = partial(guarded_command.holder, job.argv, job.env)
-    lock = CacheLock(HEALERS[family].usual_place(job.env), holder, job.report.warn, job.env)
+    lock = CacheLock(HEALERS[family].usual_place(job.env), job.argv, job.report.warn, job.env)
     lock.acquire()
     try:
         report = healing.heal(family, lock, job.show_progress)

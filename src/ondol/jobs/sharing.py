@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ondol import exitcodes, units
-from ondol.doctor import installed, versions
+from ondol.doctor import releases
 from ondol.errors import RoomError
 from ondol.host import files, identity, process
 from ondol.jobs.job import Job, Shared
@@ -75,8 +75,8 @@ def _racing(job: Job) -> str:
     program = shutil.which(job.program, path=job.env.get("PATH"))
     beside = [os.path.dirname(os.path.abspath(program))] if program else []
     env = {**job.env, "PATH": os.pathsep.join([*beside, job.env.get("PATH", os.defpath)])}
-    for found in installed.find(("triton",), env):
-        if any(versions.known_bad("triton", found.version)):
+    for found in releases.find(("triton",), env):
+        if any(releases.known_bad("triton", found.version)):
             return f"Triton {found.version} ({found.folder})"
     return ""
 

@@ -1,7 +1,5 @@
 """A run as Markdown, short enough for a step summary; and on GitHub Actions one annotation for each bad item."""
 
-from collections.abc import Mapping
-
 from ondol.fleet.messages import NodeLost, NodeNotice, NodeOut, NodeUp
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
@@ -70,7 +68,3 @@ def commands(record: RunRecord) -> list[str]:
         found.append(f"::warning title={title}::{escape(quarantine.why)}")
     hidden = len(found) - ANNOTATIONS
     return found[:ANNOTATIONS] + ([f"::notice::and {hidden} more; see the step summary"] if hidden > 0 else [])
-
-
-def on_github(environment: Mapping[str, str]) -> bool:
-    return environment.get("GITHUB_ACTIONS") == "true"

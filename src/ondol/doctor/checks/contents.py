@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from ondol.doctor import commands, installed, versions
+from ondol.doctor import commands, releases
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Repair, look
 from ondol.doctor.checks.tried_out import PREFIX
 from ondol.doctor.subject import Subject
@@ -72,19 +72,19 @@ def _judge(subject: Subject, item: Refused) -> tuple[str, str]:
         return ERROR, "Triton takes it for a hit, and the job fails when it is loaded (device kernel image is invalid)"
     if "/" not in item.place:
         return NOTE, "a compile that failed or was cut off; Triton makes it again"
-    found = installed.find(("triton",), subject.machine.env)
-    old = [one.version for one in found if versions.release(one.version) <= versions.TRITON_LAST_TO_CRASH]
+    found = releases.find(("triton",), subject.machine.env)
+    old = [one.version for one in found if releases.release(one.version) <= releases.TRITON_LAST_TO_CRASH]
     if old:
         return ERROR, f"Triton {old[0]}, which is installed, ends with `KeyError: Unknown key` on it"
     return WARNING, "Triton up to 3.7.1 ends with `KeyError: Unknown key` on it; later ones compile again"
 
 
 def _spared(subject: Subject, item: Refused) -> bool:
-    """A store is no broken entry, nor is a directory with one in it: whoever removed it would lose the store."""
-    return subject.tree.holds_store(item.place.split("/")[0]) or _in_the_making(subject, item)
-
-
-def _in_the_making(subject: Subject, item: Refused) -> bool:
+    """A store is no broken entry, nor is a directory with one in it: whoever removed it would lose the store. Nor is an
+    entry that may be in the making.
+    """
+    if subject.tree.holds_store(item.place.split("/")[0]):
+        return True
     if item.kind != "incomplete":
         return False
     try:

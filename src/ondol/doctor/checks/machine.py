@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from ondol.doctor import commands, installed, rights, versions
+from ondol.doctor import commands, releases, rights
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Location, look, place
 from ondol.doctor.subject import Subject
 from ondol.errors import RoomError
@@ -113,8 +113,8 @@ def user(subject: Subject) -> Iterator[Finding]:
         fix = f"echo 'ci:x:{uid}:{os.getegid()}::/tmp:/bin/sh' | sudo tee -a /etc/passwd"
         yield Finding(NOTE, what, where, why, fix)
         return
-    found = [one.version for one in installed.find(("torch",), env)]
-    old = [version for version in found if versions.release(version) < versions.TORCH_NEEDS_A_NAME_BEFORE]
+    found = [one.version for one in releases.find(("torch",), env)]
+    old = [version for version in found if releases.release(version) < releases.TORCH_NEEDS_A_NAME_BEFORE]
     why = "libraries that name a directory after the user fail with KeyError: getpwuid(): uid not found"
     if old:
         why += f"; torch {old[0]}, which is installed, is one of them"
@@ -197,9 +197,9 @@ def _is_closed_file(path: str, status: os.stat_result) -> bool:
 
 def libraries(subject: Subject) -> Iterator[Finding]:
     """Releases of filelock and Triton that are known to break shared caches, in the interpreters at hand."""
-    packages = tuple(sorted({bad.package for bad in versions.BAD}))
-    for one in installed.find(packages, subject.machine.env):
-        for bad in versions.known_bad(one.package, one.version):
+    packages = tuple(sorted({bad.package for bad in releases.BAD}))
+    for one in releases.find(packages, subject.machine.env):
+        for bad in releases.known_bad(one.package, one.version):
             what = f"{one.package} {one.version} {bad.what}"
             fix = f"{commands.quote(one.python)} -m pip install {commands.quote(bad.wanted)}"
             yield Finding(WARNING, what, look(one.folder), bad.why, fix)
