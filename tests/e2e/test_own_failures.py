@@ -13,7 +13,7 @@ import pytest
 
 from ondol import exitcodes
 from ondol.cli.main import COMMANDS
-from ondol.guard.lock_place import SUFFIX
+from ondol.guard.lock_parts import SUFFIX
 from people import ROOT, Program, needs_root
 
 #: Breaks one thing of ours before our program starts.
