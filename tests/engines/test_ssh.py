@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from making import free_ports
 from people import needs_root
 from suites import Suite
 
@@ -29,9 +30,7 @@ def ssh(tmp_path: Path, suite: Suite) -> Iterator[Path]:
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     (folder / "authorized").write_text((folder / "user.pub").read_text())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     Path("/run/sshd").mkdir(exist_ok=True)
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder / 'host'}\nAuthorizedKeysFile {folder / 'authorized'}\n"

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from making import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "scontrol", "squeue", "scancel")
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
@@ -78,17 +80,6 @@ def wait_for(condition: Callable[[], object], seconds: float = 120.0, pause: flo
     return True
 
 
-def _free_ports(count: int) -> list[int]:
-    held = [socket.socket() for _ in range(count)]
-    try:
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
-
-
 class Cluster:
     """`nodes` × `gpus`, up until `close`."""
 
@@ -112,7 +103,7 @@ class Cluster:
         for number in range(self.gpus):
             # Slurm takes only device files; /dev/null's numbers do no harm.
             os.mknod(self.base / "dev" / f"nvidia{number}", 0o666 | 0o020000, os.makedev(1, 3))
-        ports = _free_ports(len(self.nodes) + 1)
+        ports = free_ports(len(self.nodes) + 1)
         lines = [
             f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=4000"
             f" Gres=gpu:{self.gpus} State=UNKNOWN"

@@ -15,6 +15,7 @@ import pytest
 from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import proctree
+from ondol.host.process import read as read_proc
 from ondol.report import run_json, run_junit
 from slurm.cluster import Cluster
 from suites import Result, Suite
@@ -103,7 +104,8 @@ def test_items_run_on_all_devices_of_all_nodes_and_every_row_says_where(suite: S
     document = json.loads(run_json.render(result.record))
     assert {node["node"] for node in document["nodes"]} == {"n1", "n2", "n3"}
     assert len(ElementTree.parse(suite.path / "junit.xml").findall(".//testcase")) == 8
-    assert not cluster.jobs(), "the allocation was not given back"
+    # Slurm lists a job until every node has told that nothing of it is left.
+    assert suite.wait_for(lambda: not cluster.jobs()), "the allocation was not given back"
     assert suite.all_gone()
 
 
@@ -116,7 +118,8 @@ def victim(kind: str, suite: Suite, cluster: Cluster, process: subprocess.Popen[
         return cluster.slurmd("n2")
     if kind == "srun":
         return next(p for p in proctree.descendants(controller) if "--nodelist=n2" in proctree.describe(p))
-    mine = [p for p in suite.survivors() if b"SLURMD_NODENAME=n2" in Path(f"/proc/{p}/environ").read_bytes()]
+    # Some of them are short-lived, and over before we look.
+    mine = [p for p in suite.survivors() if "SLURMD_NODENAME=n2" in read_proc(f"/proc/{p}/environ")]
     program = next(p for p in mine if "ondol node" in proctree.describe(p))
     (agent,) = [p for p in proctree.children(program) if "pytest" in proctree.describe(p)]
     return {"program": program, "agent": agent, "worker": proctree.children(agent)[0]}[kind]
@@ -249,7 +252,7 @@ def test_a_job_that_never_starts_is_waited_for_for_ever(suite: Suite, cluster: C
     assert result.status == 121, result.output
     assert result.verdicts == {"test_1": "not-run"}
     assert "PENDING: Resources" in result.output
-    assert cluster.jobs() == [other], "our job is still queued"
+    assert suite.wait_for(lambda: cluster.jobs() == [other]), "our job is still queued"
 
 
 def test_slurm_refuses_what_is_asked_for(suite: Suite) -> None:
