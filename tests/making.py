@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import socket
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,19 +17,6 @@ T = TypeVar("T")
 def present(found: T | None) -> T:
     """What must be there: a pipe that was asked for, an element, a match."""
     assert found is not None
-    return found
-
-
-def free_ports(count: int) -> list[int]:
-    """For daemons that are started later, and started again: ports that the kernel gives to nobody who asks for any."""
-    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    outside = [*range(20_000, low), *range(high + 1, 65_536)] or list(range(20_000, 60_000))
-    found: list[int] = []
-    while len(found) < count:
-        port = random.SystemRandom().choice(outside)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("", port))
-            found += [] if port in found else [port]
     return found
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from making import free_ports
 from people import needs_root
+from slurm.cluster import free_ports
 from suites import Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root, needs_root]

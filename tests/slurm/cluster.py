@@ -6,6 +6,7 @@ The nodes share the kernel, so a "node" is a slurmd with a name; everything lies
 from __future__ import annotations
 
 import os
+import random
 import select
 import shutil
 import signal
@@ -13,9 +14,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-
-from making import free_ports
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "scontrol", "squeue", "scancel")
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -78,6 +78,19 @@ def wait_for(condition: Callable[[], object], seconds: float = 120.0, pause: flo
             return False
         select.select([], [], [], pause)
     return True
+
+
+def free_ports(count: int) -> list[int]:
+    """For daemons that are started later, and started again: ports that the kernel gives to nobody who asks for any."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    outside = [*range(20_000, low), *range(high + 1, 65_536)] or list(range(20_000, 60_000))
+    found: list[int] = []
+    while len(found) < count:
+        port = random.SystemRandom().choice(outside)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            found += [] if port in found else [port]
+    return found
 
 
 class Cluster:
