@@ -144,6 +144,10 @@ class Suite:
             **kwargs,  # type: ignore[call-overload]
         )
         self._started.append(process)
+        if broken := self.variables.get("SABOTAGED"):
+            # The short patience of a sabotage is for what it breaks, not for a slow machine to begin.
+            while not os.path.exists(broken) and process.poll() is None:
+                select.select([], [], [], 0.005)
         return process
 
     def end(self) -> None:
