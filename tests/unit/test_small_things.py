@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -156,6 +157,46 @@ def test_crash_of_the_helper_takes_the_job_with_it() -> None:
 def test_bug_in_the_helper_names_its_place() -> None:
     with pytest.raises(errors.OndolError, match=r"ZeroDivisionError.*test_small_things\.py"):
         bounded.call(lambda _: 1 / 0, 60)
+
+
+def test_answer_that_came_while_we_were_stopped_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def clock() -> float:
+        """We stand still from when we begin to listen until long after the helper has ended."""
+        asked.append(0.0)
+        if len(asked) == 1:
+            return 0.0
+        with suppress(ChildProcessError):  # it was waited for since
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        return 1000.0
+
+    monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    assert bounded.call(lambda _: "done in time", 60) == "done in time"
+
+
+def test_helper_that_talks_for_ever_is_heard_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is up after its first words, and whenever we look there is something more to hear."""
+    times = iter([0.0, 0.0])
+    monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: next(times, 1000.0), sleep=time.sleep))
+    reading, writing = os.pipe()
+
+    def talk(report: bounded.Report) -> None:
+        while True:
+            report(1, 2)
+            os.write(writing, b".")
+
+    def hear(_done: int, _total: int) -> None:
+        heard.append(1)
+        assert len(heard) < 100, "it is still listened to"
+        for _ in range(1 if heard[1:] else 2):  # one more report is on its way
+            os.read(reading, 1)
+
+    heard: list[int] = []
+    with pytest.raises(bounded.TimedOut):
+        bounded.call(talk, 60, hear)
+    os.close(reading)
+    os.close(writing)
 
 
 def test_helper_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:

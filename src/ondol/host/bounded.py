@@ -190,11 +190,13 @@ def _listen(pid: int, pipe: int, deadline: float, seconds: float, progress: Prog
     buffer = bytearray()
     poller = select.poll()
     poller.register(pipe, select.POLLIN | select.POLLHUP)
+    late = False
     while True:
         left = deadline - time.monotonic()
-        if left <= 0 or not poller.poll(left * 1000):
+        # It may have been us who stood still (Ctrl-Z, a busy machine): what has arrived meanwhile is still looked at.
+        if late or not poller.poll(max(0.0, left) * 1000):
             raise TimedOut(f"no answer within {seconds:g} seconds", because=f"process {pid} was stopped")
-        data = os.read(pipe, 1 << 20)
+        late, data = left <= 0, os.read(pipe, 1 << 20)
         if not data:
             raise errors.OndolError("the helper process ended without an answer", because=_cause_of_death(pid))
         buffer += data
