@@ -84,7 +84,7 @@ def test_latest_run_is_found(ondol: Ondol, state: Path) -> None:
     assert "1 passed" in said.stdout
 
 
-def test_journals_pile_up(state: Path, ondol: Ondol) -> None:
+def test_journals_do_not_pile_up(state: Path, ondol: Ondol) -> None:
     path = journals.new_path()
     now = 2_000_000_000.0
     ages = [3600.0, 2 * 86400.0, 29 * 86400.0, 31 * 86400.0, 400 * 86400.0]

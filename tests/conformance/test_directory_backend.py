@@ -34,7 +34,7 @@ class TestDirectory(BackendSuite):
         return Directory(store_path)
 
 
-def test_descriptors_leak(store_path: Path) -> None:
+def test_a_closed_backend_leaves_no_descriptor_open(store_path: Path) -> None:
     """A backend that is closed leaves nothing open."""
     import os
 

@@ -179,7 +179,7 @@ def test_workers_that_compile_one_graph_at_once_publish_it_twice(tmp_path: Path)
     assert len(scan(INDUCTOR, tmp_path)[0]) == 1
 
 
-def test_graph_under_other_guards_is_lost(tmp_path: Path) -> None:
+def test_graphs_under_other_guards_are_entries_of_their_own(tmp_path: Path) -> None:
     """Compiled although an entry of that key was there: the guards of the stored one did not hold."""
     write_graph(tmp_path, 1)
     write_graph(tmp_path, 1, guards="2 <= s0 and s0 <= 4096")
@@ -256,7 +256,7 @@ def test_kernel_that_names_no_torch_travels(tmp_path: Path) -> None:
     assert header.exists()
 
 
-def test_torch_in_a_large_header_is_overlooked(tmp_path: Path) -> None:
+def test_torch_is_found_in_a_large_header(tmp_path: Path) -> None:
     """Real ones have 150 MB, and are read piece by piece: the name may lie across two."""
     for gap in (8 << 20, (8 << 20) - 40):
         header = write_header(tmp_path, 1)

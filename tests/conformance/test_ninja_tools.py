@@ -362,7 +362,7 @@ def test_cut_off_library_is_published(project: Project) -> None:
         project.entry()
 
 
-def test_entry_without_its_list_of_sources_is_believed(project: Project, tmp_path: Path) -> None:
+def test_entry_without_its_list_of_sources_is_not_believed(project: Project, tmp_path: Path) -> None:
     made = project.entry()
     (log,) = [file for file in made.files if file.name.endswith(".ninja_log")]
     lines = bytes(log.data).splitlines(keepends=True)
@@ -421,7 +421,7 @@ def test_inline_sources_share_a_key(tmp_path: Path) -> None:
     assert len(keys) == 2
 
 
-def test_partly_rebuilt_entry_is_lost(project: Project, tmp_path: Path) -> None:
+def test_partly_rebuilt_entry_travels_whole(project: Project, tmp_path: Path) -> None:
     """Filled, then linked again with other flags: object from the fill, library new; both travel together."""
     room = project.fill(project.entry(), tmp_path / "room")
     before = (room / VERSION / "tiny" / "tiny.o").stat().st_ino
@@ -492,6 +492,6 @@ def test_books_survive_a_round_trip(project: Project) -> None:
             continue
 
 
-def test_other_processors_code_is_accepted(project: Project) -> None:
+def test_other_processors_code_is_refused(project: Project) -> None:
     assert TORCH.accepts(project.entry().address.fingerprint, HOST)
     assert not TORCH.accepts("x86_64-glibc-2.17-0123456789ab", HOST)

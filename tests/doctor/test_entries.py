@@ -39,7 +39,7 @@ def settled(path: Path) -> None:
     os.utime(path, (time.time() - 3600,) * 2)
 
 
-def test_zero_byte_kernel_is_overlooked(cache: Path) -> None:
+def test_zero_byte_kernel_is_found(cache: Path) -> None:
     """Triton takes it for a hit."""
     (cache / key_of(1) / "add.cubin").write_bytes(b"")
     (finding,) = look(cache, "entries")
@@ -51,7 +51,7 @@ def test_zero_byte_kernel_is_overlooked(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "severity"), [("3.7.1", "error"), ("3.6.0", "error"), ("3.9.0", "warning")])
-def test_trimmed_cache_is_overlooked(
+def test_trimmed_cache_is_found(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, severity: str
 ) -> None:
     """`find -mtime -delete` removes a file here and there: Triton up to 3.7.1 crashes on what is left."""
@@ -66,7 +66,7 @@ def test_trimmed_cache_is_overlooked(
     assert f"rm -r {cache / key_of(1)} {cache / key_of(2)}" == findings[0].fix
 
 
-def test_entry_in_the_making_is_blamed(cache: Path) -> None:
+def test_entry_in_the_making_is_not_blamed(cache: Path) -> None:
     (cache / key_of(9)).mkdir()
     (cache / key_of(1) / "add.cubin").unlink()
     assert look(cache, "entries") == []
@@ -75,7 +75,7 @@ def test_entry_in_the_making_is_blamed(cache: Path) -> None:
     assert (finding.severity, finding.where.path) == ("note", str(cache / key_of(9)))
 
 
-def test_entry_that_reads_files_elsewhere_is_overlooked(cache: Path) -> None:
+def test_entry_that_reads_files_elsewhere_is_found(cache: Path) -> None:
     group = cache / key_of(1) / "__grp__add.json"
     group.write_text(group.read_text().replace(key_of(1), key_of(2)))
     (finding,) = look(cache, "entries")

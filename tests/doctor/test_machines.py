@@ -28,31 +28,31 @@ def pretend(folder: Path, package: str, version: str) -> Path:
 # -- TMPDIR ------------------------------------------------------------------------------------------------------
 
 
-def test_good_tmpdir_is_blamed(tmp_path: Path) -> None:
+def test_good_tmpdir_is_not_blamed(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     assert look_at_machine(machine({"TMPDIR": str(tmp_path)}), "tmpdir") == []
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
-def test_stale_tmpdir_is_overlooked(tmp_path: Path, variable: str) -> None:
+def test_stale_tmpdir_is_found(tmp_path: Path, variable: str) -> None:
     """Left over from an earlier job on a login node; Python falls back to /tmp without a word, shells do not."""
     (finding,) = look_at_machine(machine({variable: str(tmp_path / "gone")}), "tmpdir")
     assert (finding.severity, finding.fix) == ("error", f"export {variable}=/tmp")
     assert "No such file or directory" in finding.what
 
 
-def test_file_as_tmpdir_is_overlooked(tmp_path: Path) -> None:
+def test_file_as_tmpdir_is_found(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (finding,) = look_at_machine(machine({"TMPDIR": str(tmp_path / "file")}), "tmpdir")
     assert "is not a directory" in finding.what
 
 
-def test_relative_tmpdir_is_overlooked() -> None:
+def test_relative_tmpdir_is_found() -> None:
     (finding,) = look_at_machine(machine({"TMPDIR": "tmp"}), "tmpdir")
     assert "is not an absolute path" in finding.what
 
 
-def test_tmpdir_in_which_anybody_replaces_anything_is_overlooked(tmp_path: Path) -> None:
+def test_tmpdir_in_which_anybody_replaces_anything_is_found(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     (finding,) = look_at_machine(machine({"TMPDIR": str(tmp_path)}), "tmpdir")
     assert (finding.severity, "sticky" in finding.what) == ("error", True)
@@ -60,7 +60,7 @@ def test_tmpdir_in_which_anybody_replaces_anything_is_overlooked(tmp_path: Path)
     assert look_at_machine(machine({"TMPDIR": str(tmp_path)}), "tmpdir") == []
 
 
-def test_tmpdir_too_long_for_sockets_is_overlooked(tmp_path: Path) -> None:
+def test_tmpdir_too_long_for_sockets_is_found(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 80)
     long.mkdir()
     (finding,) = look_at_machine(machine({"TMPDIR": str(long)}), "tmpdir")
@@ -73,7 +73,7 @@ def test_tmpdir_too_long_for_sockets_is_overlooked(tmp_path: Path) -> None:
     ("kind", "says"),
     [("unwritable", "is not writable"), ("theirs", f"belongs to uid {OTHER}"), ("link", f"is a link of uid {OTHER}")],
 )
-def test_hostile_tmpdir_is_overlooked(place: Path, doctor: Doctor, kind: str, says: str) -> None:
+def test_hostile_tmpdir_is_found(place: Path, doctor: Doctor, kind: str, says: str) -> None:
     path = place / "tmp"
     path.mkdir()
     if kind == "theirs":
@@ -105,7 +105,7 @@ def test_hostile_tmpdir_is_overlooked(place: Path, doctor: Doctor, kind: str, sa
         ("triton", "warning"),
     ],
 )
-def test_name_taken_by_another_user_is_overlooked(place: Path, doctor: Doctor, name: str, severity: str) -> None:
+def test_name_taken_by_another_user_is_found(place: Path, doctor: Doctor, name: str, severity: str) -> None:
     path = place / name
     path.mkdir()
     os.chown(path, OTHER, OTHER)
@@ -125,7 +125,7 @@ def test_name_taken_by_another_user_is_overlooked(place: Path, doctor: Doctor, n
 
 @needs_root
 @pytest.mark.root
-def test_lock_files_of_others_are_overlooked(place: Path, doctor: Doctor) -> None:
+def test_lock_files_of_others_are_found(place: Path, doctor: Doctor) -> None:
     """uv and vLLM keep locks in /tmp whose names are the same for every user."""
     for name, mode in (("uv-1.lock", 0o644), ("uv-2.lock", 0o600), ("open.lock", 0o666)):
         (place / name).touch()
@@ -144,7 +144,7 @@ def test_lock_files_of_others_are_overlooked(place: Path, doctor: Doctor) -> Non
 
 @needs_root
 @pytest.mark.root
-def test_user_without_a_name_is_overlooked(place: Path, doctor: Doctor) -> None:
+def test_user_without_a_name_is_found(place: Path, doctor: Doctor) -> None:
     (finding,) = doctor("--only", "user", uid=UID, env={"HOME": str(place)}).json["findings"]
     assert finding["what"] == f"uid {UID} has no entry in the user database"
     assert finding["severity"] == "warning"
@@ -156,7 +156,7 @@ def test_user_without_a_name_is_overlooked(place: Path, doctor: Doctor) -> None:
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize(("version", "severity"), [("2.12.1", "error"), ("2.13.0", "warning")])
-def test_torch_that_insists_on_a_name_is_overlooked(
+def test_torch_that_insists_on_a_name_is_found(
     place: Path, doctor: Doctor, version: str, severity: str, program: object
 ) -> None:
     """Before 2.13: KeyError: 'getpwuid(): uid not found'."""
@@ -170,7 +170,7 @@ def test_torch_that_insists_on_a_name_is_overlooked(
     assert (f"torch {version}, which is installed" in finding["why"]) == (severity == "error")
 
 
-def test_user_with_name_and_home_is_blamed(tmp_path: Path) -> None:
+def test_user_with_name_and_home_is_not_blamed(tmp_path: Path) -> None:
     assert look_at_machine(machine({"HOME": str(tmp_path)}), "user", "home") == []
 
 
@@ -186,7 +186,7 @@ def test_user_with_name_and_home_is_blamed(tmp_path: Path) -> None:
         ("theirs", "warning", f"which belongs to uid {OTHER}"),
     ],
 )
-def test_home_of_no_use_is_overlooked(place: Path, doctor: Doctor, home: str, severity: str, says: str) -> None:
+def test_home_of_no_use_is_found(place: Path, doctor: Doctor, home: str, severity: str, says: str) -> None:
     if home == "theirs":
         os.chown(place, OTHER, UID)
         place.chmod(0o770)
@@ -225,7 +225,7 @@ def test_user_who_needs_no_home_is_failed(place: Path, doctor: Doctor) -> None:
         ("triton", "3.9.0", ""),
     ],
 )
-def test_bad_release_is_overlooked(
+def test_bad_release_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, version: str, says: str
 ) -> None:
     site = pretend(tmp_path / "site", package, version)
@@ -237,7 +237,7 @@ def test_bad_release_is_overlooked(
         assert "-m pip install" in findings[0].fix
 
 
-def test_release_in_the_active_environment_is_overlooked(tmp_path: Path) -> None:
+def test_release_in_the_active_environment_is_found(tmp_path: Path) -> None:
     """A real virtual environment that is not ours, found through VIRTUAL_ENV, asked without importing anything."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
@@ -248,7 +248,7 @@ def test_release_in_the_active_environment_is_overlooked(tmp_path: Path) -> None
     assert found[0].fix == f"{tmp_path / 'venv' / 'bin' / 'python'} -m pip install 'filelock>=3.29.5'"
 
 
-def test_second_copy_on_the_search_path_is_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_copy_on_the_search_path_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is imported is the first one."""
     good, bad = pretend(tmp_path / "good", "filelock", "3.30.0"), pretend(tmp_path / "bad", "filelock", "3.25.0")
     monkeypatch.setattr(sys, "path", [str(good), str(bad)])
@@ -267,24 +267,24 @@ def test_broken_interpreter_stops_the_check(tmp_path: Path) -> None:
 # -- rooms -------------------------------------------------------------------------------------------------------
 
 
-def test_machine_without_a_place_for_a_room_is_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_a_place_for_a_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "candidates", lambda *_: [choose.Candidate("/proc", "test")])
     (finding,) = look_at_machine(machine(), "rooms")
     assert (finding.severity, "no directory on this machine can hold a room" in finding.what) == ("error", True)
 
 
-def test_room_dir_that_is_passed_over_is_overlooked(tmp_path: Path) -> None:
+def test_room_dir_that_is_passed_over_is_found(tmp_path: Path) -> None:
     (finding,) = look_at_machine(machine(room_dir=str(tmp_path / "gone")), "rooms")
     assert (finding.severity, "--room-dir" in finding.what) == ("warning", True)
 
 
-def test_good_room_is_blamed(tmp_path: Path) -> None:
+def test_good_room_is_not_blamed(tmp_path: Path) -> None:
     assert look_at_machine(machine(room_dir=str(tmp_path)), "rooms") == []
 
 
 @needs_root
 @pytest.mark.root
-def test_room_without_access_times_is_overlooked(place: Path) -> None:
+def test_room_without_access_times_is_found(place: Path) -> None:
     (place / "mnt").mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "noatime,size=1g", "none", str(place / "mnt")]
     subprocess.run(command, check=True)

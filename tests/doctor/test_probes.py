@@ -40,7 +40,7 @@ def under(path: Path, injection: str, *arguments: str) -> Said:
 
 @needs_root
 @pytest.mark.root
-def test_mount_without_execution_is_overlooked(mounted: Mounted) -> None:
+def test_mount_without_execution_is_found(mounted: Mounted) -> None:
     path = mounted("noexec,size=4g")
     (finding,) = look(path, "mount")
     assert finding.severity == "error"
@@ -77,14 +77,14 @@ def test_read_only_mount_is_overlooked_or_blamed_on_owners(mounted: Mounted) -> 
         ("size=4g,nr_inodes=10000", "warning", "inodes are free"),
     ],
 )
-def test_full_file_system_is_overlooked(mounted: Mounted, options: str, severity: str, says: str) -> None:
+def test_full_file_system_is_found(mounted: Mounted, options: str, severity: str, says: str) -> None:
     (finding,) = look(mounted(options), "space")
     assert (finding.severity, says in finding.what) == (severity, True), finding
 
 
 @needs_root
 @pytest.mark.root
-def test_roomy_file_system_is_blamed(mounted: Mounted) -> None:
+def test_roomy_file_system_is_not_blamed(mounted: Mounted) -> None:
     path = mounted("size=4g")
     assert look(path, "space") == []
     assert list(path.iterdir()) == [], "what was reserved is given back"
@@ -92,7 +92,7 @@ def test_roomy_file_system_is_blamed(mounted: Mounted) -> None:
 
 @needs_strace
 @pytest.mark.fault
-def test_exhausted_quota_is_overlooked(tmp_path: Path) -> None:
+def test_exhausted_quota_is_found(tmp_path: Path) -> None:
     """statvfs shows the free space of all; only trying shows the quota."""
     said = under(tmp_path, "fallocate:error=EDQUOT", "--only", "space")
     (finding,) = said.json["findings"]
@@ -104,7 +104,7 @@ def test_exhausted_quota_is_overlooked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("left", "severity"), [(0, "error"), (99, "error"), (100, "warning"), (199, "warning"), (200, "")]
 )
-def test_bounds_of_space(left: int, severity: str) -> None:
+def test_less_space_is_more_severe(left: int, severity: str) -> None:
     assert tried_out.severity(left, 100, 200) == severity
 
 
@@ -124,7 +124,7 @@ def test_bounds_of_space(left: int, severity: str) -> None:
         ("flock:error=ESTALE", "ESTALE"),
     ],
 )
-def test_broken_locks_are_overlooked(tmp_path: Path, injection: str, says: str) -> None:
+def test_broken_locks_are_found(tmp_path: Path, injection: str, says: str) -> None:
     said = under(tmp_path, injection, "--only", "locking")
     (finding,) = said.json["findings"]
     assert (said.status, finding["severity"]) == (1, "error")
@@ -136,9 +136,7 @@ def test_broken_locks_are_overlooked(tmp_path: Path, injection: str, says: str) 
     ("error", "says"),
     [(errno.ENOLCK, "locking fails with ENOLCK"), (0, "a second process gets the lock while the first one holds it")],
 )
-def test_broken_fcntl_locks_are_overlooked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, says: str
-) -> None:
+def test_broken_fcntl_locks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, says: str) -> None:
     """Not with strace: Python itself needs this system call to start."""
 
     def lockf(_fd: int, _how: int) -> None:
@@ -157,7 +155,7 @@ def test_lock_that_blocks_for_ever_hangs_the_doctor(tmp_path: Path, monkeypatch:
     assert (finding.severity, "did not come back" in finding.what) == ("error", True)
 
 
-def test_working_locks_are_blamed(tmp_path: Path) -> None:
+def test_working_locks_are_not_blamed(tmp_path: Path) -> None:
     assert look(tmp_path, "locking") == []
 
 
@@ -177,7 +175,7 @@ def test_working_locks_are_blamed(tmp_path: Path) -> None:
         ("rmdir,unlinkat:error=ENOTEMPTY:when=1", "removing a file and its directory", "error"),
     ],
 )
-def test_broken_operations_are_overlooked(tmp_path: Path, injection: str, says: str, severity: str) -> None:
+def test_broken_operations_are_found(tmp_path: Path, injection: str, says: str, severity: str) -> None:
     said = under(tmp_path, injection, "--only", "operations")
     assert [
         finding
@@ -196,7 +194,7 @@ def test_file_system_without_links_serves_as_a_store(store_path: Path) -> None:
     }
 
 
-def test_working_operations_are_blamed(tmp_path: Path) -> None:
+def test_working_operations_are_not_blamed(tmp_path: Path) -> None:
     assert look(tmp_path, "operations") == []
     assert list(tmp_path.iterdir()) == [], "the probe is gone"
 
@@ -205,14 +203,12 @@ def test_working_operations_are_blamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("theirs", "ahead"), [(100.0, 0.0), (105.0, 0.0), (110.0, 0.0), (70.0, -30.0), (140.0, 30.0)])
-def test_skew(theirs: float, ahead: float) -> None:
+def test_the_skew_is_how_far_a_time_lies_outside_ours(theirs: float, ahead: float) -> None:
     assert tried_out.skew(100.0, 110.0, theirs) == ahead
 
 
 @pytest.mark.parametrize(("shift", "says"), [(3600.0, "60.0 min behind"), (-90.0, "90.0 s ahead of"), (0.0, "")])
-def test_clock_of_the_server_is_overlooked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: float, says: str
-) -> None:
+def test_clock_of_the_server_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: float, says: str) -> None:
     """Our clock is moved instead of the server's; the file's time is the kernel's own."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + shift)
@@ -230,7 +226,7 @@ def test_cache_in_memory_is_not_named_as_such(mounted: Mounted) -> None:
     assert (finding.severity, "tmpfs" in finding.what) == ("note", True)
 
 
-def test_cache_on_local_disk_is_blamed(tmp_path: Path) -> None:
+def test_cache_on_local_disk_is_not_blamed(tmp_path: Path) -> None:
     if filesystem.mount_of(os.path.realpath(tmp_path), filesystem.mounts()).kind in ("tmpfs", "overlay"):
         pytest.skip("temporary files are not on a disk here")
     assert look(tmp_path, "file-system") == []
@@ -271,7 +267,7 @@ def test_closed_way_is_taken_for_a_missing_directory(place: Path, doctor: Doctor
 
 @needs_root
 @pytest.mark.root
-def test_cache_that_cannot_be_made_is_overlooked(place: Path, doctor: Doctor) -> None:
+def test_cache_that_cannot_be_made_is_found(place: Path, doctor: Doctor) -> None:
     """TRITON_CACHE_DIR points below a directory in which the job may not write: its first compile fails."""
     env = {"TRITON_CACHE_DIR": str(place / "triton"), "HOME": str(place), "USER": "somebody"}
     said = doctor("--only", "reach", uid=UID, env=env)

@@ -33,11 +33,11 @@ LINES = {
         (0o1777, "sticky"),
     ],
 )
-def test_sharing(mode: int, sharing: str) -> None:
+def test_the_mode_says_who_shares_a_directory(mode: int, sharing: str) -> None:
     assert rights.sharing(mode) == sharing
 
 
-def test_line_of_mountinfo_is_misread() -> None:
+def test_line_of_mountinfo_is_read_right() -> None:
     line = r"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue" + "\n"
     mount = filesystem.parse_mount(line)
     assert (mount.point, mount.kind) == ("/mnt 2", "ext3")
@@ -77,7 +77,7 @@ def verdicts(kind: str, options: str, *roles: str) -> list[str]:
         ("lustre", "checksum", HOME, "mounted without flock"),
     ],
 )
-def test_mount_that_breaks_caches_is_overlooked(kind: str, options: str, role: str, says: str) -> None:
+def test_mount_that_breaks_caches_is_found(kind: str, options: str, role: str, says: str) -> None:
     assert [what for what in verdicts(kind, options, role) if says in what]
 
 
@@ -92,7 +92,7 @@ def test_mount_that_breaks_caches_is_overlooked(kind: str, options: str, role: s
         ("lustre", "noflock", STORE),
     ],
 )
-def test_mount_that_serves_is_blamed(kind: str, options: str, role: str) -> None:
+def test_mount_that_serves_is_not_blamed(kind: str, options: str, role: str) -> None:
     """The store needs no locks, and is made for NFS."""
     assert verdicts(kind, options, role) == []
 
@@ -101,7 +101,7 @@ def test_mount_that_serves_is_blamed(kind: str, options: str, role: str) -> None
     ("kind", "noted"),
     [("ext4", False), ("xfs", False), ("tmpfs", True), ("overlay", True), ("gpfs", True), ("fuse.sshfs", True)],
 )
-def test_kinds_of_file_systems(kind: str, noted: bool) -> None:
+def test_only_file_systems_that_break_caches_are_noted(kind: str, noted: bool) -> None:
     mount = filesystem.Mount("/x", kind, frozenset({"rw"}))
     assert bool(list(mount_rules.judge(mount, {CACHE}))) == noted
 
@@ -110,7 +110,7 @@ def test_kinds_of_file_systems(kind: str, noted: bool) -> None:
     ("text", "number"),
     [("2.13.0", (2, 13, 0)), ("2.13.0rc1+cpu", (2, 13, 0)), ("1!3.7", (3, 7)), ("v3", (3,)), ("unknown", ())],
 )
-def test_release(text: str, number: tuple[int, ...]) -> None:
+def test_a_version_is_read_as_numbers(text: str, number: tuple[int, ...]) -> None:
     assert releases.release(text) == number
 
 
@@ -123,7 +123,7 @@ def test_ranges_of_bad_releases_are_empty_or_overlap() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "group"]), st.integers(0, 2**31), st.integers(0, 7)), max_size=4))
-def test_access_control_list_is_misread(named: list[tuple[str, int, int]]) -> None:
+def test_access_control_list_is_read_as_the_kernel_keeps_it(named: list[tuple[str, int, int]]) -> None:
     parsed = rights.named(acl_bytes(named, owner=7, group=5, mask=5, other=0))
     assert sorted((one.kind, one.number, one.granted) for one in parsed) == sorted(named)
     assert all(one.effective == one.granted & 5 for one in parsed)
@@ -154,7 +154,7 @@ def test_hostile_name_is_a_command(name: str) -> None:
     assert done.stdout == name.encode("utf-8", "surrogateescape")
 
 
-def test_bits_in_words() -> None:
+def test_mode_bits_are_written_as_chmod_reads_them() -> None:
     assert commands.bits(0o770) == "u+rwx,g+rwx"
     assert commands.bits(0o2070) == "g+rwxs"
     assert commands.bits(0o022, "-") == "g-w,o-w"

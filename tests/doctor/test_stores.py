@@ -46,7 +46,7 @@ def test_killed_examination_leaves_its_entries_for_ever(store: DirectoryStore, s
     assert not left.exists()
 
 
-def test_store_of_the_future_is_overlooked(store_path: Path) -> None:
+def test_store_of_the_future_is_found(store_path: Path) -> None:
     fields = json.loads((store_path / marker.NAME).read_text())
     (store_path / marker.NAME).write_text(json.dumps({**fields, "format": 99}))
     (finding,) = look(store_path, *BOTH)
@@ -54,19 +54,19 @@ def test_store_of_the_future_is_overlooked(store_path: Path) -> None:
     assert "pip install --upgrade ondol" in finding.fix
 
 
-def test_store_without_lanes_is_overlooked(store_path: Path) -> None:
+def test_store_without_lanes_is_found(store_path: Path) -> None:
     (store_path / "lanes").rmdir()
     (finding,) = look(store_path, *BOTH)
     assert (finding.check, finding.severity) == ("store", "error")
 
 
-def test_store_that_was_configured_and_is_not_there_is_overlooked(tmp_path: Path, program: Program) -> None:
+def test_store_that_was_configured_and_is_not_there_is_found(tmp_path: Path, program: Program) -> None:
     done = program.ondol("doctor", "--store", str(tmp_path / "store"), "--only", "reach", "--json")
     (finding,) = [one for one in json.loads(done.stdout)["findings"] if str(tmp_path) in one["what"]]
     assert (done.returncode, finding["fix"]) == (1, f"ondol store init {tmp_path / 'store'}")
 
 
-def test_lanes_that_anybody_can_rename_are_overlooked(store_path: Path) -> None:
+def test_lanes_that_anybody_can_rename_are_found(store_path: Path) -> None:
     (store_path / "lanes").chmod(0o777)
     (finding,) = look(store_path, "store")
     assert (finding.severity, finding.where.mode, len(finding.repairs)) == ("error", "0777", 1)
@@ -74,7 +74,7 @@ def test_lanes_that_anybody_can_rename_are_overlooked(store_path: Path) -> None:
     assert look(store_path, "store") == []
 
 
-def test_folders_that_readers_pass_over_are_overlooked(store: DirectoryStore, store_path: Path) -> None:
+def test_folders_that_readers_pass_over_are_found(store: DirectoryStore, store_path: Path) -> None:
     """Somebody ran `chmod -R g+w` over the store: every reader now ignores what is in it."""
     store.publish([(make_entry(1).address, pack.encode(make_entry(1)))])
     subprocess.run(["chmod", "-R", "g+w", store_path / "lanes"], check=True)
@@ -89,7 +89,7 @@ def test_folders_that_readers_pass_over_are_overlooked(store: DirectoryStore, st
 
 @needs_root
 @pytest.mark.root
-def test_writers_that_nobody_believes_are_overlooked(place: Path, program: Program, doctor: Doctor) -> None:
+def test_writers_that_nobody_believes_are_found(place: Path, program: Program, doctor: Doctor) -> None:
     """A store made by a colleague who names writers: without --trust they are not believed."""
     path = place / "store"
     path.mkdir()
@@ -102,7 +102,7 @@ def test_writers_that_nobody_believes_are_overlooked(place: Path, program: Progr
 
 @needs_root
 @pytest.mark.root
-def test_writers_who_cannot_write_are_overlooked(place: Path, program: Program, doctor: Doctor) -> None:
+def test_writers_who_cannot_write_are_found(place: Path, program: Program, doctor: Doctor) -> None:
     path = place / "store"
     assert program.ondol("store", "init", str(path), "--writers", str(UID)).returncode == 0
     (path / "lanes").chmod(0o755)
@@ -117,7 +117,7 @@ def test_writers_who_cannot_write_are_overlooked(place: Path, program: Program, 
 
 @needs_root
 @pytest.mark.root
-def test_entries_of_others_that_cannot_be_read_are_overlooked(place: Path, program: Program, doctor: Doctor) -> None:
+def test_entries_of_others_that_cannot_be_read_are_found(place: Path, program: Program, doctor: Doctor) -> None:
     path = place / "store"
     program.ondol("store", "init", str(path), "--writers", f"{UID},{OTHER}")
     program.job(path, "a", uid=OTHER)
@@ -134,7 +134,7 @@ def test_entries_of_others_that_cannot_be_read_are_overlooked(place: Path, progr
     assert doctor(path, uid=UID).json["warnings"] == 0
 
 
-def test_store_that_breaks_its_promise_is_overlooked(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_breaks_its_promise_is_found(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the last producer wins, as on a file system whose link replaces, readers see entries change."""
     breaking.rename_instead_of_link(monkeypatch)
     findings = look(store_path, "publishing")
@@ -143,7 +143,7 @@ def test_store_that_breaks_its_promise_is_overlooked(store_path: Path, monkeypat
     assert list((store_path / "lanes").iterdir()) == []
 
 
-def test_torn_entry_is_overlooked(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torn_entry_is_found(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that gives a file its name before it has its bytes."""
     real = lane.read_pack
     monkeypatch.setattr(lane, "read_pack", lambda *arguments: real(*arguments)[:-10])
@@ -151,7 +151,7 @@ def test_torn_entry_is_overlooked(store_path: Path, monkeypatch: pytest.MonkeyPa
     assert (finding.severity, "a reader saw a broken entry" in finding.what) == ("error", True)
 
 
-def test_entry_that_vanishes_is_overlooked(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_that_vanishes_is_found(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "link_new", lambda *_: True)
     findings = look(store_path, "publishing")
     assert any("8 of 8 acknowledged entries are not there" in finding.what for finding in findings)
@@ -159,7 +159,7 @@ def test_entry_that_vanishes_is_overlooked(store_path: Path, monkeypatch: pytest
 
 @needs_root
 @pytest.mark.root
-def test_full_store_is_overlooked(place: Path, doctor: Doctor) -> None:
+def test_full_store_is_found(place: Path, doctor: Doctor) -> None:
     path = place / "mnt"
     path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12k", "none", str(path)], check=True)

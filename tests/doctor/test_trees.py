@@ -34,7 +34,7 @@ def everything_below(path: Path) -> list[Path]:
     return [path, *sorted(path.rglob("*"))]
 
 
-def test_healthy_directory_is_blamed(cache: Path) -> None:
+def test_healthy_directory_is_not_blamed(cache: Path) -> None:
     assert look(cache) == []
 
 
@@ -66,7 +66,7 @@ def test_healthy_directory_is_blamed_for_other_users(cache: Path, doctor: Doctor
         ("lock", 0o644, "cannot open for writing"),
     ],
 )
-def test_foreign_entry_is_overlooked(cache: Path, doctor: Doctor, victim: str, mode: int, says: str) -> None:
+def test_foreign_entry_is_found(cache: Path, doctor: Doctor, victim: str, mode: int, says: str) -> None:
     give(cache, UID)
     folder = cache / key_of(1)
     path = {"directory": folder, "file": folder / "add.cubin", "lock": folder / "x.lock"}[victim]
@@ -86,7 +86,7 @@ def test_foreign_entry_is_overlooked(cache: Path, doctor: Doctor, victim: str, m
 
 @needs_root
 @pytest.mark.root
-def test_rights_by_access_control_list_are_overlooked(cache: Path, doctor: Doctor) -> None:
+def test_rights_by_access_control_list_are_found(cache: Path, doctor: Doctor) -> None:
     """Mode bits alone would say no; the kernel says yes, and so must we."""
     give(cache, UID)
     folder = cache / key_of(1)
@@ -99,7 +99,7 @@ def test_rights_by_access_control_list_are_overlooked(cache: Path, doctor: Docto
 
 @needs_root
 @pytest.mark.root
-def test_sticky_directories_in_a_cache_are_overlooked(cache: Path, doctor: Doctor) -> None:
+def test_sticky_directories_in_a_cache_are_found(cache: Path, doctor: Doctor) -> None:
     """A cache made "like /tmp": everything is writable, and still nobody can replace another user's file."""
     give(cache, OTHER)
     for item in everything_below(cache):
@@ -156,7 +156,7 @@ def test_group_is_locked_out_of_its_own_cache(cache: Path, doctor: Doctor) -> No
 
 @needs_root
 @pytest.mark.root
-def test_private_file_in_a_cache_of_all_is_overlooked(cache: Path, doctor: Doctor) -> None:
+def test_private_file_in_a_cache_of_all_is_found(cache: Path, doctor: Doctor) -> None:
     """CuPy makes files of mode 0600: in a cache that others use, they are hits that cannot be opened."""
     give(cache, UID)
     for item in everything_below(cache):
@@ -175,7 +175,7 @@ def test_private_file_in_a_cache_of_all_is_overlooked(cache: Path, doctor: Docto
 
 @needs_root
 @pytest.mark.root
-def test_directories_that_do_not_hand_the_group_on_are_overlooked(cache: Path, doctor: Doctor) -> None:
+def test_directories_that_do_not_hand_the_group_on_are_found(cache: Path, doctor: Doctor) -> None:
     give(cache, UID)
     for item in everything_below(cache):
         item.chmod(0o775 if item.is_dir() else 0o664)
@@ -197,7 +197,7 @@ def test_directories_that_do_not_hand_the_group_on_are_overlooked(cache: Path, d
 
 @needs_root
 @pytest.mark.root
-def test_mask_that_takes_rights_back_is_overlooked(cache: Path) -> None:
+def test_mask_that_takes_rights_back_is_found(cache: Path) -> None:
     """A tool that makes directories of mode 0755 below a default list: the list is there, and worth nothing."""
     default = acl_bytes([("user", UID, 7)], owner=7, group=7, mask=7, other=5)
     os.setxattr(cache, rights.DEFAULT, default)
@@ -214,7 +214,7 @@ def test_mask_that_takes_rights_back_is_overlooked(cache: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_list_that_works_is_blamed(cache: Path, doctor: Doctor) -> None:
+def test_list_that_works_is_not_blamed(cache: Path, doctor: Doctor) -> None:
     """With a list, the group's place in the mode holds the mask: that is no cache which a group shares."""
     default = acl_bytes([("user", UID, 7)], owner=7, group=5, mask=7, other=5)
     for item in everything_below(cache):
@@ -242,7 +242,7 @@ def test_printed_commands_do_not_mend_lists(cache: Path, doctor: Doctor) -> None
 # -- world-writable ----------------------------------------------------------------------------------------------
 
 
-def test_cache_in_which_anybody_can_plant_code_is_overlooked(cache: Path, place: Path) -> None:
+def test_cache_in_which_anybody_can_plant_code_is_found(cache: Path, place: Path) -> None:
     (cache / key_of(1)).chmod(0o777)
     (finding,) = look(cache, "world-writable")
     assert (finding.severity, finding.where.path) == ("warning", str(cache / key_of(1)))
@@ -296,7 +296,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
         stream.close()
 
 
-def test_lock_of_a_killed_build_is_overlooked_or_a_live_one_blamed(cache: Path) -> None:
+def test_lock_of_a_killed_build_is_found_and_a_live_one_is_not_blamed(cache: Path) -> None:
     folder = extension(cache)
     process = builder(folder)
     try:
@@ -309,7 +309,7 @@ def test_lock_of_a_killed_build_is_overlooked_or_a_live_one_blamed(cache: Path) 
     assert look(cache, "orphans") == []
 
 
-def test_lock_that_is_no_baton_is_blamed(cache: Path) -> None:
+def test_lock_that_is_no_baton_is_not_blamed(cache: Path) -> None:
     """tvm-ffi keeps a file of the same name beside its build file, and flocks it: left over, it does no harm."""
     (extension(cache, define="-DTVM_FFI") / "lock").touch()
     assert look(cache, "orphans") == []

@@ -17,7 +17,7 @@ def strategy(program: Program, *options: str, **env: str) -> dict[str, tuple[str
     return {line["what"]: (line["value"], line["why"]) for line in json.loads(done.stdout)["job"]}
 
 
-def test_at_a_desk(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_a_job_at_a_desk_reads_and_publishes_main(program: Program, store_path: Path, tmp_path: Path) -> None:
     told = strategy(program, "--store", str(store_path), TMPDIR=str(tmp_path))
     assert told["room"][0] == f"below {tmp_path}"
     assert told["store"][0] == str(store_path)
@@ -27,7 +27,7 @@ def test_at_a_desk(program: Program, store_path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("event", ["pull_request", "schedule"])
-def test_on_ci(program: Program, event: str) -> None:
+def test_only_a_pull_request_publishes_nothing(program: Program, event: str) -> None:
     told = strategy(program, **{**NIGHTLY, "GITHUB_EVENT_NAME": event})
     assert "GitHub" in told["publishes"][1]
     assert (told["publishes"][0] == "nothing") is (event == "pull_request")

@@ -166,7 +166,7 @@ def test_tmpdir_on_a_dead_server_holds_the_job(store_path: Path, tmp_path: Path,
     assert job.stdout.split("|")[2].startswith("/tmp/")
 
 
-def test_file_system_types(tmp_path: Path) -> None:
+def test_the_file_system_of_any_path_is_told(tmp_path: Path) -> None:
     assert filesystem.fs_type("/proc/self") == "proc"
     (tmp_path / "link").symlink_to("/proc")
     (tmp_path / "loop").symlink_to("loop")

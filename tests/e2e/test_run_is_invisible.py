@@ -27,7 +27,7 @@ def run(ondol: list[str], *command: str, **options: object) -> subprocess.Comple
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 42, 122, 255])
-def test_exit_status_lost(ondol: list[str], status: int) -> None:
+def test_exit_status_is_the_commands_own(ondol: list[str], status: int) -> None:
     assert run(ondol, "sh", "-c", f"exit {status}").returncode == status
 
 
@@ -46,7 +46,7 @@ def test_missing_command_is_named(program: Program, store_path: Path) -> None:
     assert "no-such-command-anywhere: command not found" in done.stderr
 
 
-def test_not_executable_and_directories(ondol: list[str], tmp_path: Path) -> None:
+def test_what_cannot_be_executed_is_126(ondol: list[str], tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("#!/bin/sh\n")
     assert run(ondol, str(plain)).returncode == 126
@@ -75,7 +75,7 @@ def test_streams_pass_untouched_binary_too(ondol: list[str]) -> None:
     assert done.stderr == b""
 
 
-def test_own_words_on_stdout(program: Program, store_path: Path) -> None:
+def test_own_words_are_never_on_stdout(program: Program, store_path: Path) -> None:
     """Everything Ondol says goes to stderr, so that a pipeline sees the command's output only."""
     done = program.ondol("run", "--store", str(store_path), "-v", "--", "echo", "hello")
     assert done.stdout == "hello\n"
@@ -122,7 +122,7 @@ def masks(text: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_signal_not_forwarded(ondol: list[str], tmp_path: Path, number: signal.Signals) -> None:
+def test_signals_reach_the_command(ondol: list[str], tmp_path: Path, number: signal.Signals) -> None:
     """The command handles the signal itself and ends as it likes."""
     script = (
         "import signal, sys\n"
@@ -138,7 +138,7 @@ def test_signal_not_forwarded(ondol: list[str], tmp_path: Path, number: signal.S
     process.stdout.close()
 
 
-def test_ctrl_c_delivered_twice(ondol: list[str]) -> None:
+def test_ctrl_c_is_delivered_once(ondol: list[str]) -> None:
     """The terminal already interrupts the command; forwarding as well would make a careful command give up at once."""
     controller, terminal = pty.openpty()
     script = (
@@ -193,7 +193,7 @@ def test_room_left_behind_after_a_signal(store_path: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_confuse_us(store_path: Path, tmp_path: Path, closed: str) -> None:
+def test_closed_streams_do_not_confuse_us(store_path: Path, tmp_path: Path, closed: str) -> None:
     """A daemon may start a job with closed descriptors; the next file opened would take their numbers."""
     witness = tmp_path / "witness"
     ondol = f"{sys.executable} -m ondol run --store {store_path} -- sh -c 'echo ran > {witness}; ls /proc/self/fd > {witness}.fds'"

@@ -98,7 +98,7 @@ def test_read_only_store_fails_a_job_or_counts_it(program: Program, shared: Path
 
 @needs_root
 @pytest.mark.root
-def test_stranger_is_believed(program: Program, shared: Path) -> None:
+def test_stranger_is_not_believed(program: Program, shared: Path) -> None:
     program.job(shared, "a", uid=STRANGER)
     assert len(notes(shared)) == 1
     assert jobs(program, shared) == []
@@ -106,7 +106,7 @@ def test_stranger_is_believed(program: Program, shared: Path) -> None:
     assert told["misses"] == 1
 
 
-def test_writer_of_other_scopes_only_is_believed(store: DirectoryStore) -> None:
+def test_writer_of_other_scopes_only_is_not_believed(store: DirectoryStore) -> None:
     store.report([row(1), row(5, "pr-1")])
     careful = DirectoryStore(store.where, lambda _: lambda _uid, scope="": scope in ("", "pr-1"))
     assert careful.reports() == [row(5, "pr-1")]

@@ -46,7 +46,7 @@ def test_init_says_who_may_write(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "lanes").stat().st_mode & 0o7777 == 0o1777
 
 
-def test_init_overwrites_a_store(tmp_path: Path) -> None:
+def test_init_never_overwrites_a_store(tmp_path: Path) -> None:
     ondol("store", "init", str(tmp_path / "s"), "--writers", "7")
     before = (tmp_path / "s" / "ondol-store.json").read_bytes()
     again = ondol("store", "init", str(tmp_path / "s"), "--writers", "any")
@@ -63,7 +63,7 @@ def test_init_with_nonsense_writers(tmp_path: Path, writers: str) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def test_ls_show_stats(store: DirectoryStore) -> None:
+def test_ls_show_and_stats_tell_what_is_in_the_store(store: DirectoryStore) -> None:
     fill_store(store, 3)
     where = ["--store", store.where]
     listed = as_json("store", "ls", *where)["entries"]
@@ -319,7 +319,7 @@ def test_fork_of_a_pull_request_publishes_into_main(program: Program, store_path
     assert program.job(store_path, "one", env=pull_request).hits == 1
 
 
-def test_provenance_is_lost(program: Program, store_path: Path) -> None:
+def test_provenance_is_kept(program: Program, store_path: Path) -> None:
     env = {**NIGHTLY, "GITHUB_SHA": "abc123", "GITHUB_RUN_ID": "77"}
     program.job(store_path, "one", env=env)
     key = next(store_path.rglob("*.pack")).stem

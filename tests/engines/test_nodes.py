@@ -270,7 +270,7 @@ def test_a_broker_that_ignores_everything_is_waited_for(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_an_image_that_is_not_there_is_not_named(suite: Suite) -> None:
+def test_an_image_that_is_not_there_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     docker = suite.path / "docker"
     docker.write_text(
@@ -284,7 +284,7 @@ def test_an_image_that_is_not_there_is_not_named(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_collection_that_crashes_on_one_node_is_not_named(suite: Suite) -> None:
+def test_a_collection_that_crashes_on_one_node_is_named(suite: Suite) -> None:
     suite.write(
         test_a=HEAD + "if os.environ.get('WHERE') == 'bad':\n    os.abort()\ndef test_1(): wait_for_go()\n",
         test_b=HEAD + "def test_2(): wait_for_go()\n",
@@ -312,14 +312,14 @@ def test_a_collection_that_hangs_on_one_node_holds_up_the_run(suite: Suite) -> N
     assert suite.all_gone()
 
 
-def test_a_node_without_the_wanted_device_is_not_named(suite: Suite) -> None:
+def test_a_node_without_the_wanted_device_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     result = suite.ondol("--launch={agent}", devices="cuda:0")
     assert result.status == 121, result.output
     assert "node node1 is left out: --devices: there is no cuda device" in result.output
 
 
-def test_a_directory_that_is_not_there_is_not_named(suite: Suite) -> None:
+def test_a_directory_that_is_not_there_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     result = suite.ondol("--launch={agent}", "--node-dir=/no/such/place")
     assert "/no/such/place" in result.output

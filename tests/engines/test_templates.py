@@ -159,7 +159,7 @@ def test_a_site_that_unsets_slurms_variables_breaks_the_steps() -> None:
         ("x-1", None),
     ],
 )
-def test_slurms_time_is_misread(text: str, seconds: float | None) -> None:
+def test_slurms_time_is_read(text: str, seconds: float | None) -> None:
     assert parse_left(text) == seconds
 
 

@@ -182,7 +182,7 @@ def test_output_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
         (["--unknown"], "unrecognized arguments: --unknown"),
     ],
 )
-def test_mistake_is_not_explained(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_explained(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     result = ondol(capsys, *arguments)
     assert result.status == 2
     assert said in result.err

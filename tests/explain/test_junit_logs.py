@@ -43,7 +43,7 @@ def check_nightly(explanation: Explanation) -> None:
     assert explanation.troubles == ()
 
 
-def test_seed_000_is_miscounted(junit: bytes) -> None:
+def test_seed_000_is_counted_right(junit: bytes) -> None:
     check_nightly(explain(junit))
 
 
@@ -85,14 +85,14 @@ def test_a_place_for_text_is_not_read(inner: str) -> None:
     assert explanation.failed == 1
 
 
-def test_output_of_a_test_that_passed_is_blamed() -> None:
+def test_output_of_a_test_that_passed_is_not_blamed() -> None:
     explanation = explain(
         report(case(f"<system-out>{FULL}</system-out>"), case(f"<skipped>{FULL}</skipped>", "test_b"))
     )
     assert (explanation.failed, explanation.faults) == (0, ())
 
 
-def test_output_of_the_suite_is_lost() -> None:
+def test_output_of_the_suite_is_searched_too() -> None:
     explanation = explain(report(case(""), f"<system-err>{FULL}</system-err>"))
     assert [(fault.tests, fault.times) for fault in explanation.faults] == [((), 1)]
 

@@ -169,7 +169,7 @@ def test_evidence_is_shown_with_the_noise(prefix: str) -> None:
 @SHORT
 @given(st.integers(0, match.MAX_LINE * 3), st.integers(0, 100_000))
 @example(match.MAX_LINE - len(FOREIGN) // 2, 100_000)
-def test_fault_in_a_very_long_line_is_lost(before: int, after: int) -> None:
+def test_fault_in_a_very_long_line_is_found(before: int, after: int) -> None:
     (found,) = find("first\n" + "x" * before + FOREIGN + "y" * after)
     assert places([found]) == [("triton-foreign-key-dir", 2, 1)]
     assert len(found.line) <= match.MAX_LINE
@@ -242,7 +242,7 @@ def test_fault_that_a_seed_met_is_unknown(line: str, known: str) -> None:
 @pytest.mark.parametrize(
     "line", ["AssertionError: assert 507899 == 1", "undefined symbol: build_graph", "flock: failed"]
 )
-def test_what_only_looks_like_it_is_blamed(line: str) -> None:
+def test_what_only_looks_like_it_is_not_blamed(line: str) -> None:
     assert ids(line) == []
 
 

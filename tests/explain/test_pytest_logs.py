@@ -54,7 +54,7 @@ def check_nightly(explanation: Explanation) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
-def test_seed_000_is_miscounted(nightly: Path, options: tuple[str, ...]) -> None:
+def test_seed_000_is_counted_right(nightly: Path, options: tuple[str, ...]) -> None:
     check_nightly(explain(suite.run(nightly, *options)))
 
 
@@ -145,7 +145,7 @@ def test_same_name_in_two_files_is_one_test() -> None:
 
 
 @pytest.mark.parametrize("size", [1, match._BLOCK])
-def test_reason_on_the_line_below_is_lost(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_on_the_line_below_is_found(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the text of seed 000."""
     monkeypatch.setattr(match, "_BLOCK", size)
     fault = "PermissionError: [Errno 13] Permission denied: '/ci-cache/triton/.../tmp.pid_...'"

@@ -192,7 +192,7 @@ def _seen(text: str) -> list[str]:
     return lines
 
 
-def test_rows_of_wide_letters_are_miscounted() -> None:
+def test_rows_of_wide_letters_are_counted() -> None:
     """A terminal starts a new row for a wide letter that has only one column left; the emulator above does not."""
     assert [terminal_window._height(text, 41) for text in ("", "한" * 20, "한" * 21, "a" * 41, "a" * 42)] == [
         1,

@@ -75,14 +75,14 @@ def test_the_last_item_of_a_run_too(suite) -> None:
 
 
 @pytest.mark.fault
-def test_silence_too(suite) -> None:
+def test_a_silent_item_is_ended_as_one_past_its_deadline_is(suite) -> None:
     suite.write(test_m=items("c_sleep", "term_handler"))
     result = suite.pytest(*FLAGS, "--ondol-silence=5", devices="cpu:1")
     assert result.verdicts == expected("c_sleep", "term_handler")
 
 
 @pytest.mark.fault
-def test_a_teardown_too(suite) -> None:
+def test_a_teardown_past_its_deadline_is_ended(suite) -> None:
     fixture = "@pytest.fixture\ndef slow():\n    yield\n    C.sleep(600)\n"
     suite.write(test_m=PRELUDE + fixture + "def test_a(slow): pass\ndef test_b(): pass\n")
     result = suite.pytest(*FLAGS, "--ondol-teardown-timeout=5", devices="cpu:1")

@@ -149,7 +149,7 @@ def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
     assert {item.attempts[-1].device for item in result.record.items} == {"sim1"}
 
 
-def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_lost(suite) -> None:
+def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_not_lost(suite) -> None:
     """The third task is handed over and waits for a worker with another runtime when the second proves the device bad."""
     suite.write(
         rt="""

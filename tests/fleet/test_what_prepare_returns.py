@@ -73,7 +73,7 @@ def test_everything_that_pickle_takes_arrives_as_it_was(suite: Suite, start: str
     assert pids(result.log, "unpickled") <= pids(result.log, "run"), "and nobody but the worker that runs looked inside"
 
 
-def test_on_nodes_too(suite: Suite) -> None:
+def test_what_is_prepared_on_nodes_is_handed_on(suite: Suite) -> None:
     suite.variables["ONDOL_STORE"] = str(suite.path / "store")
     write(suite, *GOOD)
     result = suite.ondol("--launch=sh -c 'exec {agent}'", "--nodes=2", devices="sim:1")

@@ -26,7 +26,7 @@ def run(ondol: list[str], *command: str, **options: object) -> subprocess.Comple
 
 
 @pytest.mark.parametrize("status", [0, 1, 2, 42, 66, 73, 124, 255])
-def test_exit_status_lost(ondol: list[str], status: int) -> None:
+def test_exit_status_is_the_commands_own(ondol: list[str], status: int) -> None:
     """66 and 73 are what flock(1) says of its own troubles; here they are the command's."""
     done = run(ondol, "sh", "-c", f"exit {status}")
     assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
@@ -37,14 +37,14 @@ def test_death_by_signal_not_told_as_a_shell_would(ondol: list[str], number: sig
     assert run(ondol, "sh", "-c", f"kill -{number.value} $$").returncode == 128 + number
 
 
-def test_missing_command(ondol: list[str], tmp_path: Path) -> None:
+def test_a_missing_command_is_127_and_one_that_cannot_be_executed_126(ondol: list[str], tmp_path: Path) -> None:
     done = run(ondol, "no-such-command-anywhere")
     assert (done.returncode, done.stderr) == (127, b"ondol: no-such-command-anywhere: command not found\n")
     (tmp_path / "plain").write_text("")
     assert run(ondol, str(tmp_path / "plain")).returncode == 126
 
 
-def test_output_changed_or_cut(ondol: list[str]) -> None:
+def test_output_passes_unchanged_and_whole(ondol: list[str]) -> None:
     """Far more than is kept of it, with every byte there is."""
     data = bytes(range(256)) * 8192
     done = run(ondol, "cat", input=data)
@@ -62,7 +62,7 @@ def test_order_of_the_two_streams_lost(ondol: list[str]) -> None:
     assert done.stdout.split() == [b"%d" % number for number in range(2000)]
 
 
-def test_output_held_back(ondol: list[str]) -> None:
+def test_output_is_seen_while_the_command_runs(ondol: list[str]) -> None:
     """What is written is seen while the command still runs, without a newline too."""
     with subprocess.Popen(
         [*ondol, "sh", "-c", "printf 'Proceed? '; read answer; echo got $answer"],
@@ -135,7 +135,7 @@ def test_no_extra_descriptors_leak_into_the_command(ondol: list[str]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
-def test_signal_not_forwarded(ondol: list[str], number: signal.Signals) -> None:
+def test_signals_reach_the_command(ondol: list[str], number: signal.Signals) -> None:
     """The command handles the signal itself, says its last words, and ends as it likes."""
     script = (
         "import signal, sys\n"
@@ -169,7 +169,7 @@ def test_killed_guard_takes_the_commands_output_with_it(ondol: list[str], tmp_pa
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_confuse_us(ondol: list[str], tmp_path: Path, closed: str) -> None:
+def test_closed_streams_do_not_confuse_us(ondol: list[str], tmp_path: Path, closed: str) -> None:
     """A daemon may start a job with closed descriptors; the next file opened would take their numbers."""
     witness = tmp_path / "witness"
     script = f"{' '.join(ondol)} sh -c 'echo ran > {witness}'"
@@ -178,12 +178,12 @@ def test_closed_streams_confuse_us(ondol: list[str], tmp_path: Path, closed: str
     assert witness.read_text() == "ran\n"
 
 
-def test_own_words_on_stdout(ondol: list[str]) -> None:
+def test_own_words_are_never_on_stdout(ondol: list[str]) -> None:
     done = run([*ondol[:-1], "-v", "--"], "echo", "hello")
     assert done.stdout == b"hello\n"
     assert done.stderr.startswith(b"ondol: lock: flock on ")
 
 
-def test_command_without_dashes(ondol: list[str]) -> None:
+def test_a_command_needs_no_dashes_before_it(ondol: list[str]) -> None:
     done = run(ondol[:-1], "--wait", "5s", "printf", "%s|", "--cache", "a b", "-v")
     assert done.stdout == b"--cache|a b|-v|"

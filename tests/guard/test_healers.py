@@ -54,7 +54,7 @@ def test_healthy_cache_is_called_bad(cache: Path) -> None:
         ("alpha-1.0.dist-info/RECORD", b"alpha/__init__.py,sha256=aaaa,1\n", "RECORD is empty or cut off"),
     ],
 )
-def test_damage_of_every_kind_is_overlooked(cache: Path, name: str, content: bytes | None, why: str) -> None:
+def test_damage_of_every_kind_is_found(cache: Path, name: str, content: bytes | None, why: str) -> None:
     path = cache / "archive-v0" / "id-of-alpha" / name
     path.unlink()
     if content is not None:
@@ -81,7 +81,7 @@ def test_record_that_leads_outside_is_followed(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x92\xb5cut", b"\x92\xa3abc\x90 policy that ends here"])
-def test_torn_pointer_is_overlooked(cache: Path, damage: bytes) -> None:
+def test_torn_pointer_is_found(cache: Path, damage: bytes) -> None:
     path = cache / "wheels-v7" / "index" / "an-index" / "beta" / "1.0-py3-none-any.http"
     path.write_bytes(damage)
     assert [found for found, _ in bad_in(cache)] == [os.path.relpath(path, cache)]
@@ -211,7 +211,7 @@ def test_link_planted_where_things_are_set_aside_is_followed(cache: Path, tmp_pa
 @given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=300)
                     | st.text(max_size=70) | st.floats(allow_nan=False), lambda inner: st.lists(inner, max_size=20)
                     | st.dictionaries(st.text(max_size=5), inner, max_size=20), max_leaves=20))  # fmt: skip
-def test_messagepack_is_misread(value: object) -> None:
+def test_messagepack_is_read_as_it_was_written(value: object) -> None:
     data = pack(value)
     assert msgpack.decode(data) == (value, len(data))
     for end in range(len(data)):

@@ -38,7 +38,7 @@ def elsewhere(base: str) -> None:
     Path(f"{base}.000007").write_bytes(b"held 000000000000\n" + me.encode())
 
 
-def test_second_gets_it_too(base: str) -> None:
+def test_only_one_gets_it(base: str) -> None:
     one, other = Lease(base), Lease(base)
     assert one.attempt()
     assert not other.attempt()
@@ -143,7 +143,7 @@ def test_one_that_slept_through_many_leases_finds_its_number_free(base: str, mon
     assert holder.release(), "it is still the one"
 
 
-def test_files_pile_up(base: str) -> None:
+def test_files_do_not_pile_up(base: str) -> None:
     for _ in range(50):
         one = Lease(base)
         assert one.attempt()

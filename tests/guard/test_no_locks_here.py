@@ -217,7 +217,7 @@ def test_private_directory_that_somebody_else_made_is_used(tmp_path: Path, what:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_candidates_and_their_order(tmp_path: Path) -> None:
+def test_everybody_tries_the_same_places_in_the_same_order(tmp_path: Path) -> None:
     cache = tmp_path / "uv"
     cache.mkdir()
     found = candidates(str(cache))

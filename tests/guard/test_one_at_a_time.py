@@ -33,7 +33,7 @@ def expect_turns(one: list[str], other: list[str], env: dict[str, str], others: 
     return said
 
 
-def test_two_on_one_cache(program: Program, tmp_path: Path) -> None:
+def test_two_on_one_cache_take_turns(program: Program, tmp_path: Path) -> None:
     """C11; and C36: who waits is told for whom."""
     env = program.env(GITHUB_ACTIONS="true", GITHUB_JOB="gpu-acc", GITHUB_RUN_ID="17", RUNNER_NAME="login05-2")
     said = expect_turns(guard(program, tmp_path / "cache"), guard(program, tmp_path / "cache"), env)
@@ -42,14 +42,14 @@ def test_two_on_one_cache(program: Program, tmp_path: Path) -> None:
     assert said.rstrip().endswith("[job gpu-acc, run 17, runner login05-2]")
 
 
-def test_cache_has_two_paths(program: Program, tmp_path: Path) -> None:
+def test_two_paths_to_one_cache_are_one_lock(program: Program, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "link").symlink_to("cache")
     expect_turns(guard(program, tmp_path / "cache"), guard(program, f"{tmp_path}/link/../link/."), program.env())
 
 
 @pytest.mark.parametrize("tmpdir", ["missing", "file", "unwritable", "another"])
-def test_tmpdir_decides(program: Program, tmp_path: Path, tmpdir: str) -> None:
+def test_tmpdir_does_not_decide_which_lock_it_is(program: Program, tmp_path: Path, tmpdir: str) -> None:
     """C17 to C19, C25, C30, and the worst: two jobs with two TMPDIRs that lock two files for one cache."""
     place = tmp_path / tmpdir
     if tmpdir == "file":
@@ -135,7 +135,7 @@ def test_guard_inside_a_guard_waits_for_its_own_parent(program: Program, tmp_pat
     assert "held by the guard around this one" in done.stderr
 
 
-def test_variable_of_a_guard_that_is_over_is_believed(program: Program, tmp_path: Path) -> None:
+def test_variable_of_a_guard_that_is_over_is_not_believed(program: Program, tmp_path: Path) -> None:
     """A daemon that was started under a guard keeps its environment for ever."""
     variable = subprocess.run(
         [*guard(program, tmp_path / "cache"), "printenv", "ONDOL_GUARDED"],
@@ -176,7 +176,7 @@ def test_what_the_command_leaves_behind_keeps_the_lock(program: Program, tmp_pat
     process.stdout.close()
 
 
-def test_waiting_never_ends(program: Program, tmp_path: Path) -> None:
+def test_waiting_ends_and_the_command_runs(program: Program, tmp_path: Path) -> None:
     """After --wait the command runs all the same; that is said, and is not its failure."""
     with Inside(guard(program, tmp_path / "cache"), env=program.env()) as first:
         first.entered()

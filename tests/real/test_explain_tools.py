@@ -61,7 +61,7 @@ class Tool:
     ("pattern", "size", "name"),
     [("*.nbi", 0, "numba-torn-index"), ("*.nbi", 40, "numba-torn-entry"), ("*.nbc", 100, "numba-torn-entry")],
 )
-def test_torn_cache_of_numba_is_not_named(program: Program, tmp_path: Path, pattern: str, size: int, name: str) -> None:
+def test_torn_cache_of_numba_is_named(program: Program, tmp_path: Path, pattern: str, size: int, name: str) -> None:
     tool = Tool(program, tmp_path, NUMBA)
     tool.cut(pattern, size)
     status, said = tool.explain()

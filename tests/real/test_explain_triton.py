@@ -103,7 +103,7 @@ def check(said: dict[str, Any], name: str) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_foreign_entry_is_not_named(suite: Suite) -> None:
+def test_foreign_entry_is_named(suite: Suite) -> None:
     """Seed 000."""
     suite.cache.chmod(0o777)
     for group in suite.kernels("__grp__*"):
@@ -115,7 +115,7 @@ def test_foreign_entry_is_not_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_closed_entry_is_not_named(suite: Suite) -> None:
+def test_closed_entry_is_named(suite: Suite) -> None:
     """Seed 000 again: whole, but made under umask 077. Triton takes what it may not see for missing, and writes."""
     suite.cache.chmod(0o777)
     for entry in suite.entries():
@@ -127,7 +127,7 @@ def test_closed_entry_is_not_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_foreign_cache_is_not_named(suite: Suite) -> None:
+def test_foreign_cache_is_named(suite: Suite) -> None:
     shutil.rmtree(suite.cache)
     suite.cache.mkdir(mode=0o755)
     check(suite.explain(uid=UID), "triton-foreign-root")
@@ -135,7 +135,7 @@ def test_foreign_cache_is_not_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_read_only_cache_is_not_named(suite: Suite) -> None:
+def test_read_only_cache_is_named(suite: Suite) -> None:
     for group in suite.kernels("__grp__*"):
         group.unlink()
     subprocess.run(["mount", "--bind", suite.cache, suite.cache], check=True)
@@ -158,7 +158,7 @@ def test_full_disk_is_blamed_on_the_cache(suite: Suite) -> None:
         subprocess.run(["umount", suite.cache], check=True)
 
 
-def test_emptied_description_is_not_named(suite: Suite) -> None:
+def test_emptied_description_is_named(suite: Suite) -> None:
     for described in suite.kernels("scale.json"):
         described.write_bytes(b"")
     check(suite.explain(), "triton-torn-json")
@@ -167,7 +167,7 @@ def test_emptied_description_is_not_named(suite: Suite) -> None:
 @pytest.mark.parametrize(
     ("victim", "name"), [("scale.cubin", "triton-missing-file"), ("__grp__scale.json", "triton-torn-json")]
 )
-def test_fault_of_an_older_triton_is_not_named(suite: Suite, victim: str, name: str) -> None:
+def test_fault_of_an_older_triton_is_named(suite: Suite, victim: str, name: str) -> None:
     """3.6: a file of an entry is gone, as after cleaning by age; or the list of its files is empty."""
     (suite.folder / "older").symlink_to(ROOT / ".build" / "triton36")
     assert "2 passed" in suite.run(older=True).stdout
@@ -179,7 +179,7 @@ def test_fault_of_an_older_triton_is_not_named(suite: Suite, victim: str, name: 
     check(suite.explain(older=True), name)
 
 
-def test_bus_error_in_a_cut_off_helper_is_not_named(program: Program, public: Path) -> None:
+def test_bus_error_in_a_cut_off_helper_is_named(program: Program, public: Path) -> None:
     """The whole path of a launch, on a driver that does nothing."""
     driver, cache = public / "explained-driver", public / "explained-helper"
     driver.mkdir()

@@ -77,7 +77,7 @@ def test_values_from_toml_have_their_own_types(tmp_path: Path) -> None:
         ("tools", " , "),
     ],
 )
-def test_impossible_value_is_accepted(name: str, text: str) -> None:
+def test_impossible_value_is_refused(name: str, text: str) -> None:
     option = options.BY_NAME[name]
     with pytest.raises(UsageError) as caught:
         config.merge({}, {option.variable: text})
@@ -103,7 +103,7 @@ def test_relative_paths_are_relative_to_who_says_them(tmp_path: Path) -> None:
     assert files.load({"store": "file:///x/y"}, {}, str(tmp_path)).store == "/x/y"
 
 
-def test_misspelt_key_goes_unnoticed(tmp_path: Path) -> None:
+def test_misspelt_key_is_named(tmp_path: Path) -> None:
     (tmp_path / "ondol.toml").write_text('stroe = "/x"\nquiet = true\n')
     found = files.load({}, {}, str(tmp_path))
     assert len(found.warnings) == 1
@@ -115,7 +115,7 @@ def test_misspelt_key_goes_unnoticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "meant"), [("ONDOL_STROE", "ONDOL_STORE"), ("ONDOL_PUBLSH", "ONDOL_PUBLISH"), ("ONDOL_ROOM_FILE", "")]
 )
-def test_misspelt_variable_goes_unnoticed(name: str, meant: str) -> None:
+def test_misspelt_variable_is_named(name: str, meant: str) -> None:
     assert config.merge({}, {name: "x"}).remarks == ([f"{name} is no setting; did you mean {meant}?"] if meant else [])
 
 
@@ -159,7 +159,7 @@ def test_table_of_a_tool_is_not_read(tmp_path: Path, text: str) -> None:
         ("[store]\ntimeout = 5\n", "store.timeout", "store-timeout"),
     ],
 )
-def test_misspelt_key_in_a_table_goes_unnoticed(tmp_path: Path, text: str, key: str, meant: str) -> None:
+def test_misspelt_key_in_a_table_is_named(tmp_path: Path, text: str, key: str, meant: str) -> None:
     (tmp_path / "ondol.toml").write_text(text)
     (warning,) = files.load({}, {}, str(tmp_path)).warnings
     assert repr(key) in warning

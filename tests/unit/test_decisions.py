@@ -219,7 +219,7 @@ def test_what_strangers_hold_costs_trusted_writers_their_entries(
 
 
 @given(_HELD, st.integers(0, 800), st.floats(1001 + 86400, 1e12))
-def test_time_that_has_not_come_is_believed(
+def test_time_that_has_not_come_is_not_believed(
     facts: list[tuple[int, int, float, bool]], max_bytes: int, future: float
 ) -> None:
     """Dating an entry ahead makes it go first, and changes nothing for those that stay."""

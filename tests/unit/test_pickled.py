@@ -54,7 +54,7 @@ class Graph:
         ([], "str", "?"),
     ],
 )
-def test_field_is_misread(value: Any, kind: str, expected: Any) -> None:
+def test_field_is_read_as_it_was_pickled(value: Any, kind: str, expected: Any) -> None:
     inner = Graph(other_guards="1 <= s1", guards_expression="no")
     assert pickled.field(pickle.dumps(Graph(guards=value, inner=inner)), "guards", kind, "?") == expected
 

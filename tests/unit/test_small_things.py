@@ -32,14 +32,14 @@ from ondol.tools.api import CacheDir
     ("text", "value"),
     [("0", 0), ("1024", 1024), ("1k", 1000), ("1KiB", 1024), ("1.5GiB", 3 << 29), (" 2 MB ", 2_000_000)],
 )
-def test_sizes(text: str, value: int) -> None:
+def test_sizes_are_read_as_people_write_them(text: str, value: int) -> None:
     assert units.parse_size(text) == value
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("90", 90.0), ("90s", 90.0), ("15m", 900.0), ("1.5h", 5400.0), ("7d", 604800.0)]
 )
-def test_durations(text: str, value: float) -> None:
+def test_durations_are_read_as_people_write_them(text: str, value: float) -> None:
     assert units.parse_duration(text) == value
 
 
@@ -74,7 +74,9 @@ def test_control_characters_reach_the_terminal() -> None:
         (["--keep-room", "--"], {"keep-room": True}, []),
     ],
 )
-def test_option_parsing(arguments: list[str], given_settings: dict[str, object], command: list[str]) -> None:
+def test_options_of_run_end_where_the_command_begins(
+    arguments: list[str], given_settings: dict[str, object], command: list[str]
+) -> None:
     assert run.parse(arguments) == (given_settings, command)
 
 
@@ -232,7 +234,7 @@ def test_parallel_keeps_order(pieces: list[int], processes: int) -> None:
     assert bounded.in_parallel([str(p) for p in pieces], lambda p: p + "!", processes, 60) == [f"{p}!" for p in pieces]
 
 
-def test_process_identity() -> None:
+def test_a_dead_process_is_told_from_a_living_one() -> None:
     me = process.myself()
     assert process.Owner.decode(me.encode()) == me
     assert not process.certainly_dead(me)

@@ -24,7 +24,7 @@ def trusts(
 
 
 @pytest.mark.parametrize("marker_owner", [ME, ROOT, LISTED, STRANGER, NAMED])
-def test_owner_rule_oracle(marker_owner: int) -> None:
+def test_owners_are_trusted_as_a_table_says(marker_owner: int) -> None:
     """Against a rule written another way: a table of who is trusted without and with the marker's word."""
     believed = marker_owner in (ME, ROOT, LISTED)
     for lane_owner in (ME, ROOT, LISTED, NAMED, STRANGER):
@@ -37,7 +37,7 @@ def test_any_means_any_only_if_the_store_is_believed() -> None:
     assert not trusts(STRANGER, STRANGER, anyone=True)
 
 
-def test_group_members() -> None:
+def test_members_of_a_named_group_are_trusted() -> None:
     assert trusts(ROOT, STRANGER, groups=("ci",))
     assert not trusts(ROOT, STRANGER, groups=("other",))
     assert not trusts(STRANGER, STRANGER, groups=("ci",))
@@ -94,7 +94,9 @@ LOCAL = policy.Event("", "local", True, "not on CI")
         ("pr-8", LOCAL, ("pr-8", "main"), "pr-8"),
     ],
 )
-def test_scopes(configured: str, event: policy.Event, read: tuple[str, ...], write: str) -> None:
+def test_an_event_decides_which_scopes_are_read_and_written(
+    configured: str, event: policy.Event, read: tuple[str, ...], write: str
+) -> None:
     found = policy.scopes(configured, event)
     assert (found.read, found.write) == (read, write)
     kept = configured in ("auto", write, "pr-7")
@@ -126,7 +128,9 @@ def test_untrusted_job_writes_what_trusted_jobs_read() -> None:
         ("auto", UNTRUSTED, PR7, False, 0, True),
     ],
 )
-def test_may_publish(how: str, event: policy.Event, scope: str, frozen: bool, status: int, expected: bool) -> None:
+def test_only_what_settings_event_and_status_allow_is_published(
+    how: str, event: policy.Event, scope: str, frozen: bool, status: int, expected: bool
+) -> None:
     decision = policy.may_publish(how, event, scope, frozen=frozen, status=status)
     assert decision.publish is expected
     assert decision.because
@@ -167,7 +171,7 @@ def test_a_change_without_number_or_repository_has_no_scope(number: str, reposit
         ({}, ""),
     ],
 )
-def test_repository(env: dict[str, str], expected: str) -> None:
+def test_the_repository_is_what_the_ci_system_says(env: dict[str, str], expected: str) -> None:
     assert ci.repository(env) == expected
 
 

@@ -184,7 +184,7 @@ def test_github_action_hides_what_was_asked_for(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_github_container_example(host: Host, end: str) -> None:
+def test_the_example_for_github_containers_warms_a_job(host: Host, end: str) -> None:
     runner = Runner(host)
     job = load("github/container.yml")["jobs"]["ops"]
     steps = {step["name"]: step for step in job["steps"] if "run" in step}
@@ -219,7 +219,7 @@ def groovy_shell(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_jenkins_library(host: Host, end: str) -> None:
+def test_the_jenkins_library_warms_a_job(host: Host, end: str) -> None:
     open_it, close_it = groovy_shell("vars/ondol.groovy")
     jenkins = {"JENKINS_URL": "x", "BRANCH_IS_PRIMARY": "true", "WORKSPACE": str(host.place)}
     given = {"ONDOL_ROOM_FILE": str(host.place / "room"), "OPEN_STORE": str(host.store), "OPEN_TOOLS": "triton"}
@@ -238,7 +238,7 @@ def test_jenkins_library(host: Host, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_jenkinsfile(host: Host, end: str) -> None:
+def test_the_jenkinsfile_warms_a_job(host: Host, end: str) -> None:
     open_it, run_it, on_success, otherwise = groovy_shell("Jenkinsfile")
     env = {"JENKINS_URL": "x", "BRANCH_IS_PRIMARY": "true", "WORKSPACE": str(host.place), "IMAGE": "image"}
     env |= {"ROOM_FILE": str(host.place / "room"), "FLAGS_FILE": str(host.place / "flags")}
@@ -255,7 +255,7 @@ def test_jenkinsfile(host: Host, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_gitlab(host: Host, end: str, tmp_path: Path) -> None:
+def test_the_example_for_gitlab_warms_a_job(host: Host, end: str, tmp_path: Path) -> None:
     template = load("gitlab/gitlab-ci.yml")[".ondol"]
     job = load("gitlab/gitlab-ci.yml")["ops"]
     ci = {"GITLAB_CI": "true", "CI_PIPELINE_SOURCE": "schedule", "CI_COMMIT_REF_PROTECTED": "true"}
@@ -273,7 +273,7 @@ def test_gitlab(host: Host, end: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_buildkite(host: Host, end: str) -> None:
+def test_the_example_for_buildkite_warms_a_job(host: Host, end: str) -> None:
     hooks = EXAMPLES / "buildkite" / "hooks"
     command = load("buildkite/pipeline.yml")["steps"][0]["command"]
     status = {"success": "0", "failure": "1", "cancelled": ""}[end]
@@ -298,7 +298,7 @@ export BUILDKITE_COMMAND_EXIT_STATUS={status}
     host.check(end)
 
 
-def test_slurm_prolog_and_epilog(host: Host) -> None:
+def test_slurms_prolog_and_epilog_warm_every_job(host: Host) -> None:
     """Every job begins warm and nothing is published; without Ondol the node is not drained."""
     assert host.program.job(host.store, "kernel").status == 0
     scripts = {name: (EXAMPLES / "slurm" / f"{name}.sh").read_text() for name in ("prolog", "task_prolog", "epilog")}
@@ -321,7 +321,7 @@ def test_slurm_prolog_and_epilog(host: Host) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_slurm_pyxis(host: Host, end: str) -> None:
+def test_the_example_for_pyxis_warms_a_job(host: Host, end: str) -> None:
     script = (EXAMPLES / "slurm" / "pyxis.sbatch").read_text()
     if end == "cancelled":
         script = script.replace("\nsrun", "\nkill -TERM $$; srun")
@@ -331,7 +331,7 @@ def test_slurm_pyxis(host: Host, end: str) -> None:
     host.check(end)
 
 
-def test_slurm_ranks(host: Host) -> None:
+def test_the_example_for_ranks_warms_a_job(host: Host) -> None:
     script = (EXAMPLES / "slurm" / "job.sbatch").read_text().replace("python train.py", "pytest")
     done = host.sh(script, ("bash",), SLURM_JOB_ID="9", ONDOL_STORE=str(host.store))
     assert done.returncode == 0, done

@@ -133,7 +133,7 @@ def test_trick_publishes_or_escapes(program: Program, shared_store: Path, place:
 
 
 @pytest.mark.parametrize("name", [room.OPEN, room.OWNER, room.OPENER, "kept", "left", "closing", "members/x", "failed"])
-def test_note_inside_the_room_is_believed(program: Program, shared_store: Path, place: Path, name: str) -> None:
+def test_note_inside_the_room_is_not_believed(program: Program, shared_store: Path, place: Path, name: str) -> None:
     """The very file that close reads, one level deeper, with another store, scope and policy in it."""
     opened = open_room(program, shared_store, place, "--publish", "never")
     fields = records.real(json.loads((opened.path / room.OPEN).read_text()))

@@ -176,7 +176,7 @@ def test_pull_request_publishes_for_everybody(program: Program, shared_store: Pa
     ("first", "then"),
     [(PULL_REQUEST, NIGHTLY), (NIGHTLY, PULL_REQUEST), (PULL_REQUEST, {**PULL_REQUEST, "GITHUB_ACTIONS": ""})],
 )
-def test_event_that_changes_on_the_way_is_believed(
+def test_event_that_changes_on_the_way_is_not_believed(
     program: Program, shared_store: Path, place: Path, first: dict[str, str], then: dict[str, str]
 ) -> None:
     """Whoever can set variables for later steps must gain nothing by it."""
