@@ -1,4 +1,4 @@
-"""What all tests share: a clean environment, stores, other users (`people`), things made by hand (`making`)."""
+"""What all tests share: a clean environment, stores, other users (`people`), things made by hand (`handmade`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from making import elf, key_of, make_entry, trust_everybody, write_triton_entry
+from handmade import elf, key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.tools import table

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from making import present
+from handmade import present
 from ondol.fleet.record import RunRecord, load
 
 RECORDER = """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from making import key_of, make_entry, trust_everybody
+from handmade import key_of, make_entry, trust_everybody
 from ondol.errors import StoreError
 from ondol.host import files
 from ondol.store import check, directory, gc, gc_plan, lane, marker, pack

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from making import make_entry
+from handmade import make_entry
 from ondol.errors import StoreError
 from ondol.jobs.open_store import judge
 from ondol.store import marker, pack

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from making import key_of, make_entry, trust_everybody
+from handmade import key_of, make_entry, trust_everybody
 from ondol.store import check, gc, gc_plan, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root

@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import elf, make_entry, trust_everybody
+from handmade import elf, make_entry, trust_everybody
 from ondol.errors import PackError
 from ondol.foreign_text import is_number
 from ondol.guard.holder import Holder

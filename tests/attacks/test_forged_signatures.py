@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from making import make_entry, trust_everybody
+from handmade import make_entry, trust_everybody
 from ondol.errors import EntryUntrusted, PackError
 from ondol.store import check, marker, pack, revocations
 from ondol.store.api import Stored

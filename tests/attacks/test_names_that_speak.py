@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from making import make_entry, write_triton_entry
+from handmade import make_entry, write_triton_entry
 from ondol.cli.open_close import write_github
 from ondol.foreign_text import code_span
 from ondol.job_report import JobReport

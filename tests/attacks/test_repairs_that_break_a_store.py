@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import type_in
-from making import write_triton_entry
+from doctor_runs import type_in
+from handmade import write_triton_entry
 from people import Program, needs_root
 
 UID, OTHER, GROUP = 2001, 2002, 2003

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from making import key_of, write_triton_entry
+from handmade import key_of, write_triton_entry
 from ondol.errors import OndolError
 from ondol.explain.junit_log import JUnitLog
 from ondol.guard import healing

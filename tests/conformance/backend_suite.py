@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from making import key_of, make_entry, write_triton_entry
+from handmade import key_of, make_entry, write_triton_entry
 from ondol.errors import PackError, StoreError
 from ondol.host import identity
 from ondol.room import fill, harvest, publish

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import zstandard
 
-from making import elf
+from handmade import elf
 
 TREES = Path(__file__).parent / "trees"
 

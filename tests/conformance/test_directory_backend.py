@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conformance.backend_suite import BackendSuite
-from making import trust_everybody
+from handmade import trust_everybody
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address
 
@@ -38,7 +38,7 @@ def test_a_closed_backend_leaves_no_descriptor_open(store_path: Path) -> None:
     """A backend that is closed leaves nothing open."""
     import os
 
-    from making import make_entry
+    from handmade import make_entry
     from ondol.store import pack
 
     def used() -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from making import elf
+from handmade import elf
 from ondol.errors import EntryRefused
 from ondol.host import accelerator, identity
 from ondol.host.identity import Host

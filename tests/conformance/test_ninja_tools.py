@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from making import elf
+from handmade import elf
 from ondol.errors import EntryRefused, EntryUnfit
 from ondol.host import fixed_place
 from ondol.room import fill, harvest

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conformance.recorded import TREES, database, rebuild
-from making import elf
+from handmade import elf
 from ondol.errors import EntryRefused
 from ondol.host import accelerator
 from ondol.room import harvest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from making import elf, key_of, write_triton_entry
+from handmade import elf, key_of, write_triton_entry
 from ondol.errors import EntryRefused
 from ondol.host import accelerator
 from ondol.host.identity import Host

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from doctoring import Doctor, Said
+from doctor_runs import Doctor, Said
 from people import Program
 
 

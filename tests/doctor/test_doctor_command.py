@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from doctoring import Doctor, look, machine
-from making import key_of, write_triton_entry
+from doctor_runs import Doctor, look, machine
+from handmade import key_of, write_triton_entry
 from ondol.doctor import api, examine, gather, registry, walk
 from ondol.doctor.api import Finding, Location
 from ondol.doctor.registry import Check

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import look, machine, type_in
-from making import key_of, write_triton_entry
+from doctor_runs import look, machine, type_in
+from handmade import key_of, write_triton_entry
 from ondol.doctor import gather
 from ondol.doctor.walk import Bounds
 from ondol.tools import registry, table

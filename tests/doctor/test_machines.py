@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, look_at_machine, machine
+from doctor_runs import OTHER, UID, Doctor, look_at_machine, machine
 from ondol.doctor import releases
 from ondol.room import choose
 from ondol.tools import table

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, give
-from making import key_of, present, write_triton_entry
+from doctor_runs import OTHER, UID, Doctor, give
+from handmade import key_of, present, write_triton_entry
 from ondol.doctor import commands, repair
 from ondol.doctor.api import Repair
 from people import Program, needs_root

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, Said, look
-from making import write_triton_entry
+from doctor_runs import OTHER, UID, Doctor, Said, look
+from handmade import write_triton_entry
 from ondol.doctor.checks import tried_out
 from ondol.host import filesystem
 from people import ROOT, needs_root

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doctoring import acl_bytes
+from doctor_runs import acl_bytes
 from ondol.doctor import commands, mount_rules, releases, rights
 from ondol.doctor.api import Finding, Location, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, give, type_in
-from making import key_of, write_triton_entry
+from doctor_runs import OTHER, UID, Doctor, give, type_in
+from handmade import key_of, write_triton_entry
 from ondol.doctor import commands
 from people import Program, needs_root
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, look, type_in
-from making import make_entry, trust_everybody
+from doctor_runs import OTHER, UID, Doctor, look, type_in
+from handmade import make_entry, trust_everybody
 from ondol.doctor.checks import stores
 from ondol.host import files
 from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
-from sabotage import breaking
+from sabotage import sabotages
 
 BOTH = ("store", "publishing")
 
@@ -136,7 +136,7 @@ def test_entries_of_others_that_cannot_be_read_are_found(place: Path, program: P
 
 def test_store_that_breaks_its_promise_is_found(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the last producer wins, as on a file system whose link replaces, readers see entries change."""
-    breaking.rename_instead_of_link(monkeypatch)
+    sabotages.rename_instead_of_link(monkeypatch)
     findings = look(store_path, "publishing")
     assert {finding.severity for finding in findings} == {"error"}
     assert any("publishers of 8 entries were told that theirs is the one" in finding.what for finding in findings)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import OTHER, UID, Doctor, acl_bytes, give, look, type_in
-from making import key_of, write_triton_entry
+from doctor_runs import OTHER, UID, Doctor, acl_bytes, give, look, type_in
+from handmade import key_of, write_triton_entry
 from ondol.doctor import rights
 from people import needs_root
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import UID, Doctor, look
+from doctor_runs import UID, Doctor, look
 from ondol.doctor import walk
 from ondol.doctor.walk import Bounds, Tree
 from ondol.host import files

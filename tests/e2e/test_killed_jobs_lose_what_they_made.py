@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from e2e.test_red_jobs_stay_cold import PLAIN
-from making import write_triton_entry
+from handmade import write_triton_entry
 from ondol.errors import EntryRefused
 from ondol.host import identity, process, proctree
 from ondol.room import harvest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from making import key_of, make_entry, trust_everybody, write_triton_entry
+from handmade import key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.host import identity
 from ondol.room import fill, harvest, select
 from ondol.store.api import Stored

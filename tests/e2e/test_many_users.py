@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from making import write_triton_entry
+from handmade import write_triton_entry
 from people import Program, needs_root
 
 pytestmark = [needs_root, pytest.mark.root]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from making import make_entry
+from handmade import make_entry
 from ondol.report import progress
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore

@@ -13,7 +13,7 @@ from people import Program
 MEETS_A_TORN_ENTRY = """
 import os, pathlib, sys
 sys.path.insert(0, sys.argv[2])
-from making import write_triton_entry
+from handmade import write_triton_entry
 runs = pathlib.Path(sys.argv[1])
 runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
 cache = pathlib.Path(os.environ["TRITON_CACHE_DIR"])

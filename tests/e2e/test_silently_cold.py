@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from making import make_entry
+from handmade import make_entry
 from ondol.host import files
 from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore

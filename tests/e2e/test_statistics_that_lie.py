@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from making import trust_everybody
+from handmade import trust_everybody
 from ondol.host import files
 from ondol.report import store_page
 from ondol.store import lane, marker, usage

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from making import make_entry, write_triton_entry
+from handmade import make_entry, write_triton_entry
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 from people import Program

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from engines.test_unkillable import Clock, Engine
-from making import present, write_triton_entry
+from handmade import present, write_triton_entry
 from ondol.engines.links import Links, Terms
 from ondol.fleet import messages
 from ondol.fleet.journal import read

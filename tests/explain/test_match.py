@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from explain.finding import Match, find
+from explain.found_faults import Match, find
 from ondol.explain import match, noise
 from ondol.explain.match import first_cause, judge, scan
 from ondol.explain.signature import load

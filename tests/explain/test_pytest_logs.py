@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explain import suite
-from explain.finding import find
+from explain.found_faults import find
 from ondol.explain import match
 from ondol.explain.explainer import Explainer, Explanation
 from ondol.explain.pytest_log import PytestLog

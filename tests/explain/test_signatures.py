@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from explain.finding import find
+from explain.found_faults import find
 from ondol.explain import signature
 from ondol.explain.match import first_cause, scan
 from ondol.explain.signature import Signature

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.crashing import TALLY
+from faults.crash_points import TALLY
 
 
 @pytest.fixture

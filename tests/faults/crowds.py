@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from faults import crashing
-from faults.crashing import Point
+from faults import crash_points
+from faults.crash_points import Point
 from faults.operations import packs
-from making import key_of, trust_everybody
+from handmade import key_of, trust_everybody
 from ondol.errors import PackError
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
@@ -103,7 +103,7 @@ def crowd_violations(path: Path, producers: int = 200, at_once: int = 4, readers
     def produce(producer: int) -> object:
         dice = random.Random(seed * 1000 + producer)
         point = Point(dice.choice(("before", "after")), dice.randrange(1, 140))
-        return crashing.run(lambda: _produce(str(path), producer, dice), point).how
+        return crash_points.run(lambda: _produce(str(path), producer, dice), point).how
 
     watching = [_start(watch) for _ in range(readers)]
     ends: list[object] = []
@@ -118,7 +118,7 @@ def crowd_violations(path: Path, producers: int = 200, at_once: int = 4, readers
         for place, producer in seen.items():
             if firsts.setdefault(place, producer) != producer:
                 found.append(f"two readers saw two first producers of {place}")
-    if crashing.KILLED not in ends or crashing.FINISHED not in ends:
+    if crash_points.KILLED not in ends or crash_points.FINISHED not in ends:
         found.append(f"nothing was proved: {ends}")
     if not all(reads for reads, _, _ in answers) or len(firsts) < KEYS:
         found.append("nothing was proved: the readers saw too little")

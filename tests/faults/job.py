@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from making import elf, key_of
+from handmade import elf, key_of
 from ondol import config
 from ondol.host import process
 from ondol.jobs import maker, run_command

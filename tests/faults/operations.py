@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faults import job
-from faults.seeing import Contents, contents, room_violations, store_violations, truth
-from making import key_of, make_entry, trust_everybody, write_triton_entry
+from faults.reader_view import Contents, contents, room_violations, store_violations, truth
+from handmade import key_of, make_entry, trust_everybody, write_triton_entry
 from ondol.errors import OndolError, StoreError
 from ondol.host.identity import this_host
 from ondol.jobs import adopt

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faults.seeing import Truth, store_violations
-from making import trust_everybody
+from faults.reader_view import Truth, store_violations
+from handmade import trust_everybody
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address
 

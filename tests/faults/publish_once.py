@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from making import make_entry, trust_everybody
+from handmade import make_entry, trust_everybody
 from ondol.store import pack
 from ondol.store.directory import DirectoryStore
 

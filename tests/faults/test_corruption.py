@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from faults import job
-from faults.forging import accepted, forge, manifest
-from faults.rotting import corruption_violations
-from making import key_of, make_entry
+from faults.flipped_bytes import corruption_violations
+from faults.forged_packs import accepted, forge, manifest
+from handmade import key_of, make_entry
 from ondol.store import marker, pack
 from people import Program
 

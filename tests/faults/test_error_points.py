@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from faults import crashing
-from faults.crashing import ANSWERED, CHANGING, LOOKING, Point
+from faults import crash_points
+from faults.crash_points import ANSWERED, CHANGING, LOOKING, Point
 from faults.operations import BY_NAME, OPERATIONS, Operation, opened, packs
-from faults.seeing import store_violations, truth
-from faults.striking import error_violations
-from making import make_entry
+from faults.reader_view import store_violations, truth
+from faults.strikes import error_violations
+from handmade import make_entry
 from ondol.store import marker
 
 pytestmark = pytest.mark.fault
@@ -68,7 +68,7 @@ def test_link_whose_reply_is_lost_is_a_success(fast_place: Path) -> None:
         with opened(fast_place) as store:
             return [outcome.new for outcome in store.publish(packs(entry))]
 
-    ended = crashing.run(publish, Point("lost", 1, errno.EIO, ("link",)))
+    ended = crash_points.run(publish, Point("lost", 1, errno.EIO, ("link",)))
 
-    assert (ended.how, ended.value, ended.struck) == (crashing.FINISHED, [True], "link")
+    assert (ended.how, ended.value, ended.struck) == (crash_points.FINISHED, [True], "link")
     assert store_violations(fast_place / "store", truth([entry]), [entry.address]) == []

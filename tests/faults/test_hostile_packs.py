@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faults.forging import ADDRESS, NAMES, PACKS, accepted, forge, manifest, row, with_names
-from making import make_entry
+from faults.forged_packs import ADDRESS, NAMES, PACKS, accepted, forge, manifest, row, with_names
+from handmade import make_entry
 from ondol.errors import PackError
 from ondol.store import pack
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from faults import crashing, job
-from faults.crashing import Point
+from faults import crash_points, job
+from faults.crash_points import Point
 from faults.operations import opened
-from faults.seeing import read_all
+from faults.reader_view import read_all
 from ondol.room import room
 from ondol.store import check, marker
 
@@ -39,7 +39,7 @@ def _violations_after(place: Path) -> list[str]:
     with opened(place) as store:
         findings = check.verify(store, lambda _done, _total: None, keep=True).findings
     found = [f"{finding.kind}: {finding.why}" for finding in findings]
-    later = crashing.run(lambda: job.run(place, job.command(place, NEW))).value
+    later = crash_points.run(lambda: job.run(place, job.command(place, NEW))).value
     if not isinstance(later, dict) or later["status"] or later["warnings"]:
         return [*found, f"a later job is in trouble: {later}"]
     with opened(place) as store:
@@ -51,11 +51,11 @@ def _violations_after(place: Path) -> list[str]:
 
 def _strike(place: Path, point: Point) -> tuple[str, list[str]]:
     here = _fresh(place)
-    ended = crashing.run(lambda: job.run(here, job.command(here, NEW)), point)
+    ended = crash_points.run(lambda: job.run(here, job.command(here, NEW)), point)
     found = []
-    if ended.how == crashing.CRASHED:
+    if ended.how == crash_points.CRASHED:
         found.append(f"the job died of it: {ended.value}")
-    elif ended.how == crashing.FINISHED:
+    elif ended.how == crash_points.FINISHED:
         # Two warnings only where two things failed: the room's disk and the store's.
         allowed = 2 if point.how in ("full", "gone") else 1
         if ended.value["status"] != 0:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from faults.operations import OPERATIONS, Operation
-from faults.striking import kill_violations
+from faults.strikes import kill_violations
 
 pytestmark = pytest.mark.fault
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.planting import planting_violations, stranger_violations
+from faults.planted_files import planting_violations, stranger_violations
 
 pytestmark = pytest.mark.fault
 

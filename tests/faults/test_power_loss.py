@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from faults.imaging import Ext4, ext4, image_violations
+from faults.disk_images import Ext4, ext4, image_violations
 from faults.operations import packs
 from faults.powerloss import power_loss_violations, publishing
-from faults.seeing import truth
-from making import make_entry
+from faults.reader_view import truth
+from handmade import make_entry
 from ondol.store import marker
 from ondol.store.entry import Address
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from faults.crashing import TALLY
+from faults.crash_points import TALLY
 from faults.operations import packs
 from faults.publish_once import MARK
-from faults.seeing import store_violations, truth
-from making import make_entry, trust_everybody
+from faults.reader_view import store_violations, truth
+from handmade import make_entry, trust_everybody
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults.crashing import TALLY
+from faults.crash_points import TALLY
 
 pytestmark = pytest.mark.fault
 PROMISED = 2000

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from making import write_triton_entry
+from handmade import write_triton_entry
 from ondol.test_jobs.item_caches import evidence
 
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from making import present
+from handmade import present
 from ondol.report import run_junit, run_markdown
 from suites import Result, Suite
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from making import present
+from handmade import present
 from ondol.cli import report as report_command
 from ondol.errors import UsageError
 from ondol.fleet import known

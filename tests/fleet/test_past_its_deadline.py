@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from making import present
+from handmade import present
 from ondol.fleet import messages, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import Started

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from making import present
+from handmade import present
 from ondol.cli.report import status_of
 from ondol.errors import UsageError
 from ondol.fleet import journal

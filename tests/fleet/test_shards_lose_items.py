@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import present
+from handmade import present
 from ondol.errors import UsageError
 from ondol.fleet import journal, kept, past, selection
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from people import Program, needs_root
-from real.warming import UID, Real, Run, Warmed
+from real.tool_lives import UID, Real, Run, Warmed
 
 pytestmark = pytest.mark.real
 

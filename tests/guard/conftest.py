@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import wheelhouse
-from guarding import PACKAGES, Uv, build, warm
 from people import Program
+from uv_caches import PACKAGES, Uv, build, warm
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from guard.test_uv_heals import metadata_missing
-from guarding import Inside, Uv
 from people import Program
+from uv_caches import Inside, Uv
 
 pytestmark = pytest.mark.real
 

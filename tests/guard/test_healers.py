@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guarding import a_lock, make_uv_cache
 from ondol.guard import guarded_command, healing, msgpack, set_aside, wheel_record
 from ondol.guard.healer import BadEntry, launched
 from ondol.guard.healing import HEALERS
 from ondol.guard.holder import Holder, command_line
 from ondol.guard.uv import Uv, _is_whole
 from ondol.host import process
+from uv_caches import a_lock, make_uv_cache
 
 
 def quiet(_done: int, _total: int) -> None:

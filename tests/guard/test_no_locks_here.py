@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from faults.test_strace import strace
-from guarding import Inside
 from ondol.guard import lock_parts
 from ondol.guard.lock_parts import FlockPart, LockPlace, candidates, identify, open_place
 from people import ROOT, Program, needs_root
+from uv_caches import Inside
 
 __all__ = ["strace"]
 

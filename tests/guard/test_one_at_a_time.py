@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from guarding import Inside
 from people import Program, needs_root
+from uv_caches import Inside
 
 
 def guard(program: Program, cache: Path | str, *options: str) -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import wheelhouse
-from guarding import PACKAGES, Done, build, clean_environ
 from ondol.guard.pip import Pip as Healer
 from people import Program
+from uv_caches import PACKAGES, Done, build, clean_environ
 
 pytestmark = pytest.mark.real
 

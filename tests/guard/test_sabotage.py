@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from guarding import a_lock, make_uv_cache
 from ondol.guard import healing, lease, lock_parts
 from ondol.guard.healer import BadEntry
 from ondol.guard.lock import CacheLock
 from ondol.guard.uv import Uv
 from ondol.host import files
+from uv_caches import a_lock, make_uv_cache
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 

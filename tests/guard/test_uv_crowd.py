@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import wheelhouse
-from guarding import PACKAGES, Uv, warm
 from people import Program, needs_root
+from uv_caches import PACKAGES, Uv, warm
 
 pytestmark = pytest.mark.real
 CROWD = 8

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from guarding import Uv, warm
 from people import Program
+from uv_caches import Uv, warm
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.test_strace import strace
-from guarding import Uv
+from uv_caches import Uv
 
 __all__ = ["strace"]
 pytestmark = pytest.mark.fault

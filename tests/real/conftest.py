@@ -1,7 +1,7 @@
-"""Real tools share the fixtures of `warming`."""
+"""Real tools share the fixtures of `tool_lives`."""
 
 from __future__ import annotations
 
-from real.warming import tools
+from real.tool_lives import tools
 
 __all__ = ["tools"]

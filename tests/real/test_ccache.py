@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from people import Program, needs_root
-from real.warming import UID
+from real.tool_lives import UID
 
 pytestmark = [
     pytest.mark.real,

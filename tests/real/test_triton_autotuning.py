@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from people import ROOT, Program
-from real.warming import DAMAGES, Run
+from real.tool_lives import DAMAGES, Run
 
 pytestmark = pytest.mark.real
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from people import Program, needs_root
-from real.warming import UID, Real, Warmed
+from real.tool_lives import UID, Real, Warmed
 
 pytestmark = pytest.mark.real
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from faults.conftest import fast_place
-from faults.crashing import TALLY
-from faults.imaging import ext4
+from faults.crash_points import TALLY
+from faults.disk_images import ext4
 
 __all__ = ["ext4", "fast_place"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from doctoring import UID, machine
-from making import write_triton_entry
+from doctor_runs import UID, machine
+from handmade import write_triton_entry
 from ondol.doctor import examine, gather, registry, repair, walk
 from ondol.doctor.api import Repair
 from ondol.doctor.walk import Bounds

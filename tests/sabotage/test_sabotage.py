@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from faults.crowds import crowd_violations, replacement_violations
-from faults.imaging import Ext4, image_violations
+from faults.disk_images import Ext4, image_violations
+from faults.flipped_bytes import corruption_violations
 from faults.operations import BY_NAME, packs
-from faults.planting import planting_violations, stranger_violations
+from faults.planted_files import planting_violations, stranger_violations
 from faults.powerloss import power_loss_violations, publishing
-from faults.rotting import corruption_violations
-from faults.seeing import truth
-from faults.striking import kill_violations
-from making import make_entry
+from faults.reader_view import truth
+from faults.strikes import kill_violations
+from handmade import make_entry
 from ondol.store import marker, pack
-from sabotage import breaking
+from sabotage import sabotages
 
 pytestmark = pytest.mark.fault
 Sabotage = Callable[[pytest.MonkeyPatch], None]
@@ -52,23 +52,23 @@ def _crowd(path: Path) -> list[str]:
 
 #: What is broken and how it shows: (sabotage, check, words that its finding must have).
 CASES: dict[str, tuple[Sabotage, Callable[[Path], list[str]], str]] = {
-    "no fsync of contents, power loss": (breaking.no_sync_of_contents, _power_loss, "corrupt: "),
-    "no fsync of names, power loss": (breaking.no_sync_of_names, _power_loss, "acknowledged and is gone"),
-    "no fsync of folders above, power loss": (breaking.no_sync_above, _power_loss, "acknowledged and is gone"),
-    "no verification, flipped bytes": (breaking.no_verification, _corruption, "decode accepts it"),
+    "no fsync of contents, power loss": (sabotages.no_sync_of_contents, _power_loss, "corrupt: "),
+    "no fsync of names, power loss": (sabotages.no_sync_of_names, _power_loss, "acknowledged and is gone"),
+    "no fsync of folders above, power loss": (sabotages.no_sync_above, _power_loss, "acknowledged and is gone"),
+    "no verification, flipped bytes": (sabotages.no_verification, _corruption, "decode accepts it"),
     "rename for link, second producer": (
-        breaking.rename_instead_of_link,
+        sabotages.rename_instead_of_link,
         _in_store(replacement_violations),
         "after producer 2 a reader sees [2]",
     ),
-    "rename for link, crowd": (breaking.rename_instead_of_link, _in_store(_crowd), "and is now by"),
+    "rename for link, crowd": (sabotages.rename_instead_of_link, _in_store(_crowd), "and is now by"),
     "temporary files where readers look, kills": (
-        breaking.temporary_files_where_readers_look,
+        sabotages.temporary_files_where_readers_look,
         _kills("publish_first"),
         "corrupt: torn pack",
     ),
-    "no owner check, planted packs": (breaking.no_owner_check, planting_violations, "others can write is read"),
-    "witness first, kills": (breaking.witness_first, _kills("fill_beside_others"), "looks finished and has no"),
+    "no owner check, planted packs": (sabotages.no_owner_check, planting_violations, "others can write is read"),
+    "witness first, kills": (sabotages.witness_first, _kills("fill_beside_others"), "looks finished and has no"),
 }
 
 
@@ -92,7 +92,7 @@ def test_one_lane_for_all_is_found(fast_place: Path, monkeypatch: pytest.MonkeyP
     """With one directory for all writers, as raw shared caches have, a stranger's entry is read by everybody."""
     assert stranger_violations(_made(fast_place / "whole")) == []
 
-    breaking.one_lane_for_all(monkeypatch)
+    sabotages.one_lane_for_all(monkeypatch)
 
     assert stranger_violations(_made(fast_place / "broken")) == ["what the stranger published is read"]
 
@@ -100,7 +100,7 @@ def test_one_lane_for_all_is_found(fast_place: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.root
 def test_missing_fsync_is_found_on_a_real_disk(ext4: Ext4, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a real ext4 image, packs that were named before they were synced come back empty."""
-    breaking.no_sync_of_contents(monkeypatch)
+    sabotages.no_sync_of_contents(monkeypatch)
 
     found = image_violations(ext4, [make_entry(number) for number in range(30)])
 

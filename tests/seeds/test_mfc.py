@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from linting import lint_shell, lint_yaml
-from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
+from linters import lint_shell, lint_yaml
+from seeds.incident_scripts import EXAMPLES, Told, check_diff, script_of, told_by
 
 FOLDER = EXAMPLES / "mfc"
 SCRIPTS = ("before.sh", "flock.sh", "clean.sh", "after.sh")

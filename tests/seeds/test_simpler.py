@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from linting import lint_shell
-from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
-from seeds.telling import broken, script_in, without_ondol
+from linters import lint_shell
+from seeds.incident_scripts import EXAMPLES, Told, check_diff, script_of, told_by
+from seeds.script_parts import broken, script_in, without_ondol
 
 FOLDER = EXAMPLES / "simpler"
 pytestmark = pytest.mark.real

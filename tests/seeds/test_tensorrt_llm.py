@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from linting import lint_shell
+from linters import lint_shell
 from people import Program, needs_root
-from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
-from seeds.telling import broken, script_in, without_ondol
+from seeds.incident_scripts import EXAMPLES, Told, check_diff, script_of, told_by
+from seeds.script_parts import broken, script_in, without_ondol
 
 FOLDER = EXAMPLES / "tensorrt-llm"
 JOBS, RANKS, KERNELS = 3, 2, 2

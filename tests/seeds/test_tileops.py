@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from linting import lint_shell, lint_yaml
+from linters import lint_shell, lint_yaml
 from people import needs_root
-from seeds.running import EXAMPLES, Told, check_diff, script_of, told_by
+from seeds.incident_scripts import EXAMPLES, Told, check_diff, script_of, told_by
 from walls.conftest import place, shared_store
 from walls.test_examples import ENDS, Host, Runner, host
 

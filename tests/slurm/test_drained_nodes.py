@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from making import present
+from handmade import present
 from ondol.fleet.record import load
 from slurm import test_slurm
 from slurm.cluster import Cluster

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import key_of
+from handmade import key_of
 from ondol.errors import RoomError
 from ondol.room import choose, select
 from ondol.store import gc_plan

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from making import key_of, write_triton_entry
+from handmade import key_of, write_triton_entry
 from ondol.errors import EntryRefused
 from ondol.host import files, identity
 from ondol.room import harvest

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from making import trust_everybody
+from handmade import trust_everybody
 from ondol.room import room
 from ondol.store import directory
 from people import Program

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from linting import lint_shell, lint_yaml
+from linters import lint_shell, lint_yaml
 from people import ROOT, Program
 from walls.rooms import NIGHTLY, rooms_in, titles
 

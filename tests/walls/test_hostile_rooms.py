@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from making import key_of, write_triton_entry
+from handmade import key_of, write_triton_entry
 from ondol.config import Value
 from ondol.host import records
 from ondol.room import room

@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-from making import make_entry
+from handmade import make_entry
 from ondol.errors import PackError
 from ondol.host import zstd
 from ondol.store import pack

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from faults.operations import packs
-from making import make_entry
+from handmade import make_entry
 from ondol.errors import PackError
 from ondol.jobs.open_store import judge
 from ondol.store import marker, pack

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from faults.operations import packs
-from faults.seeing import store_violations, truth
-from making import trust_everybody
+from faults.reader_view import store_violations, truth
+from handmade import trust_everybody
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Entry

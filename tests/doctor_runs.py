@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from making import trust_everybody
+from handmade import trust_everybody
 from ondol.doctor import examine, gather, registry
 from ondol.doctor.api import Finding
 from ondol.doctor.subject import Machine, the_machine

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from faults.forging import ADDRESS, accepted
+from faults.forged_packs import ADDRESS, accepted
 
 
 def corruption_violations(good: bytes, masks: tuple[int, ...] = (0x01, 0x80, 0xFF)) -> list[str]:
-    """`good` must be a pack of `forging.ADDRESS`."""
+    """`good` must be a pack of `forged_packs.ADDRESS`."""
     assert accepted(good, ADDRESS), "the pack is bad to begin with"
     found = []
     for position in range(len(good)):

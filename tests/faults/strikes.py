@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from faults import crashing
-from faults.crashing import Ended, Point
+from faults import crash_points
+from faults.crash_points import Ended, Point
 from faults.operations import Operation, fresh
 
 #: No operation here makes more calls than this; a sweep that gets so far is not counting.
@@ -15,8 +15,8 @@ _ENDLESS = 2000
 
 
 def kill_points() -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "before", crashing.CHANGING
-    yield "after", crashing.CHANGING
+    yield "before", crash_points.CHANGING
+    yield "after", crash_points.CHANGING
     yield "torn", ("write",)
 
 
@@ -27,7 +27,7 @@ def kill_violations(operation: Operation, base: Path) -> list[str]:
     for how, calls in kill_points():
         for number in range(1, _ENDLESS):
             place, point = again(), Point(how, number, 0, calls)
-            ended = crashing.run(partial(operation.act, place), point, operation.refusals)
+            ended = crash_points.run(partial(operation.act, place), point, operation.refusals)
             found += [f"{point}, {ended.struck}: {text}" for text in _aftermath(operation, place, ended)]
             if not ended.struck:
                 break
@@ -40,7 +40,7 @@ def error_violations(operation: Operation, base: Path, how: str, error: int, cal
     found: list[str] = []
     for number in range(1, _ENDLESS):
         place, point = again(), Point(how, number, error, calls)
-        ended = crashing.run(partial(operation.act, place), point, operation.refusals)
+        ended = crash_points.run(partial(operation.act, place), point, operation.refusals)
         found += [f"{point}, {ended.struck}: {text}" for text in _aftermath(operation, place, ended)]
         if not ended.struck:
             break
@@ -48,7 +48,7 @@ def error_violations(operation: Operation, base: Path, how: str, error: int, cal
 
 
 def _aftermath(operation: Operation, place: Path, ended: Ended) -> list[str]:
-    found = [f"not in its contract: {ended.value}"] if ended.how == crashing.CRASHED else []
+    found = [f"not in its contract: {ended.value}"] if ended.how == crash_points.CRASHED else []
     found += operation.violations(place, False)
     try:
         operation.act(place)

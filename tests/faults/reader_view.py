@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from making import trust_everybody
+from handmade import trust_everybody
 from ondol.errors import PackError, StoreMissing
 from ondol.store import check, pack
 from ondol.store.directory import DirectoryStore

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from people import ROOT
-from seeds.running import EXAMPLES, script_of
+from seeds.incident_scripts import EXAMPLES, script_of
 
 
 def without_ondol(name: str, place: Path, after: str, before: str) -> Path:
