@@ -34,6 +34,11 @@ def code_span(text: str) -> str:
     return f"`{printable(text).replace('`', chr(39)).replace('|', '¦')}`"
 
 
+def alike(text: str) -> str:
+    """The same for texts that differ in numbers only: addresses, descriptors, processes."""
+    return re.sub(r"0x[0-9a-f]+|\d+", "0", text)
+
+
 def is_number(text: str, digits: int = 18) -> bool:
     """Whether text that others wrote is a plain count. `"²".isdigit()` is true and `int("²")` an error, and so is the
     `int` of five thousand digits. A pid has nine at most: no system call takes more.

@@ -6,6 +6,7 @@ so it imports next to nothing.
 """
 
 import os
+import sys
 from argparse import ArgumentTypeError
 from functools import partial
 from typing import Any
@@ -62,8 +63,16 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     if _is_asked(early_config):
+        # pytest rewrites every module of a distribution that has a plugin. An installed Ondol would be parsed anew by
+        # each run, half a second of work, where bytecode is not written: in images that say so, or for other users.
+        hook: Any = early_config.pluginmanager.rewrite_hook
+        rewrites = hook in sys.meta_path
+        if rewrites:
+            sys.meta_path.remove(hook)
         from ondol import pytest_runner
 
+        if rewrites:
+            sys.meta_path.insert(0, hook)
         pytest_runner.before_conftests(early_config, parser, args)
 
 

@@ -3,17 +3,16 @@
 import os
 import shlex
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ondol import exitcodes
 from ondol.config import convert
-from ondol.engines import choose
 from ondol.errors import OndolError
 from ondol.fleet import devices, fork_check, journal, pytest_inside
 from ondol.fleet.record import Book, RunRecord
-from ondol.fleet.starts import ForNodes
+from ondol.fleet.starts import ForNodes, take
 from ondol.fleet.worker import spawned
 from ondol.foreign_text import printable
 from ondol.host import own_python
@@ -22,6 +21,9 @@ from ondol.report import run_markdown, run_replay, run_summary, terminal
 from ondol.test_jobs import local_agent, past_runs, run_session
 from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
 from ondol.testing.facts import stand_ins
+
+if TYPE_CHECKING:
+    from ondol.test_jobs.far_nodes import Far
 
 SPEC = pytest.StashKey[str]()
 #: Whether `ondol test` is outside, and does what is left to do after the run.
@@ -148,16 +150,19 @@ class Runner:
     """What the plugin does when it is asked for."""
 
     def __init__(self, config: pytest.Config, spec: str) -> None:
-        self.far: run_session.Far | None = None
+        self.far: Far | None = None
         try:
-            told = ForNodes.take()
+            told = take(ForNodes)
             settings = told.settings if told else None
             wish = run_session.node_options(config)
-            engine = choose.choose(wish, os.environ)
-            if engine is None:
+            if not (wish.far or wish.slurm or wish.srun):
                 self.fleet = run_session.choose_fleet(config, spec)
             else:
-                self.far = run_session.Far(engine, wish, settings)
+                from ondol.engines import choose
+                from ondol.test_jobs import far_nodes
+
+                engine = choose.choose(wish, os.environ)
+                self.far = far_nodes.Far(engine, wish.directory, settings)
                 self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
             rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
             # Before this run has a journal, which would be the latest.

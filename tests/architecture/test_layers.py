@@ -176,8 +176,45 @@ def test_a_job_imports_only_what_jobs_need(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "ondol.jobs.run_command" in imported
     before = subprocess.run([*words[:3], "-c", ""], env=env, cwd=tmp_path, capture_output=True, text=True).stderr
-    unwanted = {name for name in imported for one in NOT_IN_A_JOB if name == one or name.startswith(one + ".")}
+    unwanted = below(imported, NOT_IN_A_JOB)
     assert not {name for name in unwanted if f" {name}\n" not in before}
+
+
+def below(imported: set[str], unwanted: set[str]) -> set[str]:
+    return {name for name in imported for one in unwanted if name == one or name.startswith(one + ".")}
+
+
+#: What `ondol test` has a use for only if something is asked for, or fails: other nodes, pages, faults of caches, tasks.
+NOT_IN_A_RUN = {f"ondol.{name}" for name in ("engines.choose", "engines.links", "engines.slurm", "engines.template")}
+NOT_IN_A_RUN |= {f"ondol.{name}" for name in ("explain", "guard", "doctor", "host.toml", "test_jobs.far_nodes")}
+NOT_IN_A_RUN |= {f"ondol.report.{name}" for name in ("run_page", "run_junit", "run_perfetto", "run_json", "compare")}
+NOT_IN_A_RUN |= {"asyncio", "http", "multiprocessing", "pickle", "pynvml", "tomllib"}
+#: Of which the front, which is no pytest, has none either.
+NOT_IN_THE_FRONT = NOT_IN_A_RUN | {"ondol.testing", "ondol.test_jobs.run_node", "pytest", "_pytest", "pluggy"}
+NOT_IN_THE_FRONT |= {"email", "logging", "socket", "tempfile", "xml", "zipfile"}
+#: Each module is a millisecond of everybody's smallest run. Whoever adds one says here that it is needed by all runs.
+MOST_IN_THE_FRONT, MOST_IN_PYTEST = 90, 104
+
+
+def test_a_run_of_one_test_imports_only_what_runs_need(tmp_path: Path) -> None:
+    """The front, and pytest with what it forks. Once cost 131 and 130 modules of ours, 450 ms of computing."""
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    (tmp_path / "conftest.py").write_text(
+        "import sys\ndef pytest_terminal_summary(): open('in_pytest', 'w').write('\\n'.join(sys.modules))\n"
+    )
+    words = [sys.executable, "-X", "importtime", "-m", "ondol", "test", "--devices=cpu:1", "-p", "no:cacheprovider"]
+    env = {"PATH": os.defpath, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    plain = subprocess.run([*words[:3], "-c", ""], env=env, cwd=tmp_path, capture_output=True, text=True).stderr
+    done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    front = {name for line in lines if f" {(name := line.rpartition('|')[2].strip())}\n" not in plain}
+    inside = set((tmp_path / "in_pytest").read_text().split())
+    assert {"ondol.test_jobs.run_tests", "ondol.jobs.run_command"} <= front
+    assert {"ondol.test_jobs.run_session", "ondol.fleet.worker.worker"} <= inside
+    assert (below(front, NOT_IN_THE_FRONT), below(inside, NOT_IN_A_RUN)) == (set(), set())
+    assert len(below(front, {"ondol"})) <= MOST_IN_THE_FRONT
+    assert len(below(inside, {"ondol"})) <= MOST_IN_PYTEST
 
 
 def test_only_one_module_leans_on_the_insides_of_pytest() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ondol.cli import test as command
 from ondol.engines import choose, template
-from ondol.engines.choose import NodeOptions
+from ondol.engines.api import NodeOptions
 from ondol.engines.slurm import SlurmEngine, parse_left
 from ondol.errors import UsageError
 from ondol.fleet.messages import Broken, Bye

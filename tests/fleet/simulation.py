@@ -216,12 +216,12 @@ class World:
         self._busy = False
         self.link: Bridge
         self._idle = False
-        rules = replace(suite.rules, tmpdir=str(path))
+        rules = suite.rules._replace(tmpdir=str(path))
 
         def start() -> Bridge:
             nonlocal rules
             made = Bridge(self, rules)
-            rules = replace(rules, ahead=0)
+            rules = rules._replace(ahead=0)
             return made
 
         self.book = Book(path / "journal")

@@ -39,3 +39,27 @@ def test_an_option_of_ours_does_nothing(tmp_path) -> None:
 def test_the_ini_file_is_not_asked(tmp_path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nondol_devices = cpu:1\n")
     assert "ondol.pytest_runner" in loaded(tmp_path)
+
+
+def test_pytest_rewrites_an_ondol_that_is_installed(tmp_path) -> None:
+    """It does so with every module of a distribution that has a plugin: parsed anew where no bytecode is written."""
+    about = tmp_path / "installed" / "as_a_wheel-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: as-a-wheel\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[pytest11]\nas-a-wheel = colorsys\n")
+    (about / "RECORD").write_text("ondol/__init__.py,,\nondol/pytest_plugin.py,,\n")
+    look = LOADED.replace('*sorted(m for m in sys.modules if m.startswith("ondol"))', "*rewritten()").replace(
+        "class Look",
+        "def rewritten():\n"
+        "    ours = {n: m.__spec__.loader for n, m in sys.modules.items() if n.startswith('ondol')}\n"
+        "    return [n for n, loader in ours.items() if type(loader).__name__ == 'AssertionRewritingHook']\n"
+        "class Look",
+    )
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    env = {"PATH": os.defpath, "HOME": str(tmp_path), "PYTHONPATH": str(about.parent)}
+    command = [sys.executable, "-c", look, str(tmp_path), "-p", "no:ondol", "--ondol-devices=cpu:1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    found = set(line.split()[1:])
+    assert "ondol.pytest_plugin" in found, "pytest rewrites nothing here: this test sees nothing"
+    assert not {name for name in found if name.startswith(("ondol.pytest_runner", "ondol.fleet.c", "ondol.report"))}

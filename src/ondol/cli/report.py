@@ -16,9 +16,6 @@ from ondol.fleet.record import RunRecord, load
 from ondol.report import compare, run_json, run_junit, run_markdown, run_page, run_perfetto
 from ondol.test_jobs import past_runs
 
-#: What both this command and `ondol test` write.
-PAGES = ("html", "perfetto")
-
 
 def renderers(before: PastRun | None) -> dict[str, Callable[[RunRecord], str]]:
     made = {"junit": run_junit.render, "json": run_json.render, "md": run_markdown.render}
@@ -28,6 +25,10 @@ def renderers(before: PastRun | None) -> dict[str, Callable[[RunRecord], str]]:
 def named(name: Path, found: Settings) -> RunRecord:
     """The run that a user means."""
     return load(journals.find(name, found.history, past_runs.believed(found)))
+
+
+def earlier(name: Path, found: Settings) -> PastRun:
+    return past.of_record(named(name, found))
 
 
 @flags.command(
@@ -53,7 +54,7 @@ def main(parsed: argparse.Namespace) -> int:
     records = [named(Path(name), found) for name in parsed.compare or [parsed.journal]]
     if parsed.compare:
         return _compare(past.of_record(records[0]), past.of_record(records[1]), parsed.json)
-    known = renderers(past.of_record(named(Path(parsed.against), found)) if parsed.against else None)
+    known = renderers(earlier(Path(parsed.against), found) if parsed.against else None)
     if not any(getattr(parsed, name) for name in known):
         parsed.md = "-"
     for name, render in known.items():

@@ -3,21 +3,20 @@
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from ondol import options
-from ondol.cli import command_first, flags, output, report, run
+from ondol.cli import command_first, flags, output, run
 from ondol.config import Settings
 from ondol.errors import UsageError
-from ondol.fleet import journals, past
-from ondol.fleet.past import PastRun
-from ondol.fleet.starts import ForNodes
+from ondol.fleet import journals, starts
 from ondol.jobs import run_command
 from ondol.jobs.job import Job
 from ondol.report.progress import ProgressBar
-from ondol.test_jobs import past_runs, run_node, run_tests
+from ondol.test_jobs import past_runs, run_tests
 from ondol.test_jobs.attempts import InJournal
 
 _DESCRIPTION = """Run a pytest suite on warm, supervised workers, one or more per device, in a room of its own.
@@ -96,14 +95,15 @@ def main(arguments: list[str]) -> int:
     # An empty specification: this is a run of ours, and what it runs on is left to the ini file.
     ours_to_say += ["--ondol-devices="] if not settings.devices else []
     request = run_tests.Request([*ours_to_say, *to_pytest(settings), *theirs], journal, settings.collect_timeout)
-    wanted = {name: settings.value(name) for name in report.PAGES}
-    pages = partial(report.write_pages, journal, _earlier(settings.against, settings), wanted)
+    pages = _pages(journal, settings)
     keep = partial(_keep, journal, settings.history)
     if settings.engine != "local" or settings.launch:
+        from ondol.test_jobs import run_node
+
         flags.tell(settings)
         # Rooms are per node, where the workers are; there is none here.
-        told = ForNodes(run_node.for_nodes(settings, os.environ))
-        status = run_tests.run(request, {**os.environ, **told.environment()})
+        told = starts.as_environment(starts.ForNodes(run_node.for_nodes(settings, os.environ)))
+        status = run_tests.run(request, {**os.environ, **told})
         command_first.afterwards(pages, keep)
         return status
     if settings.store and run.can_ask():
@@ -117,15 +117,22 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def _earlier(name: str | None, settings: Settings) -> PastRun | None:
-    """Looked for before the run: afterwards this one is the latest. The first run of all has none."""
+def _pages(journal: Path, settings: Settings) -> Callable[[], None]:
+    """What writes them after the run. Most runs want none, and need not wait for the modules that make them."""
+    wanted = {name: settings.value(name) for name in ("html", "perfetto")}
+    if not any(wanted.values()) and not settings.against:
+        return lambda: None
+    from ondol.cli import report
+
     try:
-        return past.of_record(report.named(Path(name), settings)) if name else None
+        # Looked for before the run: afterwards this one is the latest. The first run of all has none.
+        earlier = report.earlier(Path(settings.against), settings) if settings.against else None
     except UsageError as error:
-        if name != journals.LATEST:
+        if settings.against != journals.LATEST:
             raise
         output.tell(f"ondol: warning: --against latest: {error.line()}")
-        return None
+        earlier = None
+    return partial(report.write_pages, journal, earlier, wanted)
 
 
 def _keep(journal: Path, history: str) -> None:

@@ -5,12 +5,30 @@ broker. An engine only says which command to start for a node and what it knows 
 """
 
 import os
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+LOCAL = "local"
 
 
-@dataclass(frozen=True)
-class Gone:
+class NodeOptions(NamedTuple):
+    """The options that say where nodes come from."""
+
+    engine: str = LOCAL
+    launch: str = ""
+    nodes: str = ""
+    slurm: str = ""
+    srun: str = ""
+    agent: str = ""
+    devices: str = "auto"
+    directory: str = ""
+
+    @property
+    def far(self) -> bool:
+        """Somewhere else than in this process's own machine."""
+        return self.engine != LOCAL or bool(self.launch)
+
+
+class Gone(NamedTuple):
     """Why a node's agent is no longer there, as far as the engine knows."""
 
     #: In words; empty when the engine knows nothing.

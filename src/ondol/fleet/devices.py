@@ -4,12 +4,14 @@ A list that was already narrowed (`CUDA_VISIBLE_DEVICES=4,5` from Slurm or a col
 such a run is the machine's device 5, and that is what the worker's variable says.
 """
 
+import ctypes
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
@@ -36,11 +38,10 @@ THREAD_VARIABLES = (
 _ADVICE = "one of auto, cuda, rocm, xpu, ascend, 0-3,6, cuda:0,2, cpu:4, sim:2, none"
 
 
-@dataclass(frozen=True)
-class Fleet:
+class Fleet(NamedTuple):
     """The devices of a run."""
 
-    devices: list[Device] = field(default_factory=list)
+    devices: Sequence[Device] = ()
     #: How they were found, for the summary.
     how: str = ""
     #: Extra variables of `--device-env`.
@@ -72,7 +73,7 @@ def parse_indices(text: str) -> list[int]:
 def choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...] = (), probe: str = "") -> Fleet:
     """Turn `--devices` into devices. Never initialises one: NVML and the vendors' files only."""
     found = _choose(spec, env, extra)
-    return replace(found, devices=[replace(device, probe=_probe(probe, device.kind)) for device in found.devices])
+    return found._replace(devices=[device._replace(probe=_probe(probe, device.kind)) for device in found.devices])
 
 
 def _probe(own: str, kind: str) -> tuple[str, ...]:
@@ -94,7 +95,7 @@ def _choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
         if vendor := _vendor_here(env):
             return _of_kind(vendor, None, env, extra)
         found = _choose("cpu", env, extra)
-        return replace(found, how=f"no accelerator found: {found.how}")
+        return found._replace(how=f"no accelerator found: {found.how}")
     if kind in VISIBLE:
         return _of_kind(kind, parse_indices(rest) if rest else None, env, extra)
     return _of_kind(_vendor_here(env) or "cuda", parse_indices(spec), env, extra)
@@ -157,16 +158,24 @@ def _said(wanted: list[int] | None) -> int:
     return max(wanted) + 1 if wanted else 0
 
 
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """Raises where there is none. Its Python binding takes long to import: not on a machine without its library."""
+    ctypes.CDLL("libnvidia-ml.so.1")
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def nvidia_count() -> int:
     """Through NVML, which makes no context; through the driver's files when its Python binding is missing."""
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
-            return int(pynvml.nvmlDeviceGetCount())
-        finally:
-            pynvml.nvmlShutdown()
+        with _nvml() as nvml:
+            return int(nvml.nvmlDeviceGetCount())
     except Exception:
         return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
@@ -174,18 +183,13 @@ def nvidia_count() -> int:
 def nvidia_memory() -> dict[str, int]:
     """Physical index and UUID → bytes of memory. Empty when nobody can say."""
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        try:
+        with _nvml() as nvml:
             found: dict[str, int] = {}
-            for n in range(pynvml.nvmlDeviceGetCount()):
-                handle = pynvml.nvmlDeviceGetHandleByIndex(n)
-                total = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-                found[str(n)] = found[str(pynvml.nvmlDeviceGetUUID(handle))] = total
+            for n in range(nvml.nvmlDeviceGetCount()):
+                handle = nvml.nvmlDeviceGetHandleByIndex(n)
+                total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
+                found[str(n)] = found[str(nvml.nvmlDeviceGetUUID(handle))] = total
             return found
-        finally:
-            pynvml.nvmlShutdown()
     except Exception:
         return {}
 

@@ -6,7 +6,6 @@ of every run and by `ondol gc`.
 
 import os
 import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -34,6 +33,8 @@ def new_path() -> Path:
         os.close(files.open_private(where, make=True))
         clean(time.time())
     except OSError:
+        import tempfile  # most homes can be written
+
         where = tempfile.mkdtemp(prefix="ondol-journal-")  # a home that is full, or read-only
     return Path(where) / f"{time.strftime('%Y%m%d-%H%M%S')}-{files.random_name()[:12]}{_SUFFIX}"
 
@@ -70,16 +71,16 @@ def clean(now: float, *, dry_run: bool = False) -> list[str]:
 
 def _ours() -> list[tuple[float, str, int]]:
     """(when written, path, size) of our journals, the newest first."""
-    found = []
+    found, where = [], folder()
     try:
-        here = files.open_private(folder(), make=False)
+        here = files.open_private(where, make=False)
     except OSError:
         return []
     try:
         for name in os.listdir(here):
             status = os.stat(name, dir_fd=here, follow_symlinks=False)
             if name.endswith(_SUFFIX) and stat.S_ISREG(status.st_mode):
-                found.append((status.st_mtime, os.path.join(folder(), name), status.st_size))
+                found.append((status.st_mtime, os.path.join(where, name), status.st_size))
     except FileNotFoundError:
         pass  # another run cleans at this moment
     finally:

@@ -1,12 +1,10 @@
 """What libraries start once and keep for the life of a process, so that it is not told as an item's doing."""
 
 import sys
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """One library's habit."""
 
     library: str

@@ -1,6 +1,7 @@
 """The nouns of a run, as the modules that decide see them: work, slots, devices. No I/O, no pytest."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ondol.fleet.messages import Retire, Revoke
 
@@ -38,8 +39,7 @@ class Work:
     timeout: float = 0.0
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """A place where one worker lives: one of the workers of one device, or a CPU slot (`device` is empty)."""
 
     name: str
@@ -52,8 +52,7 @@ class Slot:
         return self.gang or ((self.device,) if self.device else ())
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """Something items run on. `memory` is its capacity in bytes, 0 when unknown or unlimited."""
 
     name: str
@@ -73,8 +72,7 @@ def node_of(slot: str) -> str:
     return head if slash else ""
 
 
-@dataclass(frozen=True)
-class HandOut:
+class HandOut(NamedTuple):
     """Hand `work` to the worker of `slot`; `hint` is the work that most probably follows there."""
 
     slot: str
@@ -89,8 +87,7 @@ class HandOut:
     more: bool = False
 
 
-@dataclass(frozen=True)
-class Unrunnable:
+class Unrunnable(NamedTuple):
     """No device can run this any more."""
 
     work: int

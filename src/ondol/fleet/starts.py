@@ -5,8 +5,7 @@ Nothing that a test starts may take itself for one of ours, so whoever is meant 
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 #: How a pytest that we start is told what it is for: by `ondol test`, and by an agent that cannot fork its workers.
 FRONT_ENV, WORKER_ENV = "ONDOL_FRONT", "ONDOL_WORKER_START"
@@ -17,20 +16,18 @@ FORMAT = 1
 SECTION_LIMIT = 1 << 20
 
 
-@dataclass
-class Place:
+class Place(NamedTuple):
     """Where a worker lives and how it is to behave; decided by the agent before the worker starts."""
 
     name: str
     slot: str
     env: dict[str, str]
     tmpdir: str
-    devices: list[dict[str, Any]] = field(default_factory=list)
+    devices: list[dict[str, Any]] = []
     hygiene: str = "report"
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """Of the agent's clock, in seconds. 0 = no limit."""
 
     startup: float = 120.0
@@ -41,15 +38,14 @@ class Limits:
     native_dump: float = 5.0
 
 
-@dataclass
-class Rules:
+class Rules(NamedTuple):
     """How the agent treats workers, beyond their deadlines."""
 
     tmpdir: str
     hygiene: str = "report"
     recycle_after: int = 0
     #: Name → target of links that every worker's own TMPDIR must have.
-    links: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = {}
     #: SIGTERM is a notice that the node will be taken away. Slurm sends it to every process of a step: somebody else
     #: tells the controller, and the agent stays to report what ends.
     term_is_notice: bool = False
@@ -60,8 +56,7 @@ class Rules:
     ahead: int = 8
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(NamedTuple):
     """What a spawned worker must know of the session that it joins, so as not to undo or miss anything of it."""
 
     #: Of pytest's command line, and where that was typed.
@@ -73,50 +68,22 @@ class Session:
     as_named: bool
 
 
-_PARTS: dict[str, Any] = {"session": Session, "place": Place, "limits": Limits, "rules": Rules}
-_S = TypeVar("_S", bound="Handshake")
-
-
-@dataclass(frozen=True)
-class Handshake:
-    """What every handshake can do; each kind is a subclass with its own variable."""
-
-    VARIABLE: ClassVar[str] = ""
-
-    def environment(self) -> dict[str, str]:
-        return {self.VARIABLE: json.dumps(asdict(self))}
-
-    @classmethod
-    def take(cls: type[_S]) -> _S | None:
-        """Out of the environment; None in a process that was not started for this."""
-        text = os.environ.pop(cls.VARIABLE, None)
-        if text is None:
-            return None
-        return cls(**{k: _PARTS[k](**v) if k in _PARTS else v for k, v in json.loads(text).items()})
-
-
-@dataclass(frozen=True)
-class UnderFront(Handshake):
+class UnderFront(NamedTuple):
     """`ondol test` → pytest: end with me, and write your stacks here when I ask."""
 
-    VARIABLE: ClassVar[str] = FRONT_ENV
     pid: int
     dump: int
 
 
-@dataclass(frozen=True)
-class ForNodes(Handshake):
+class ForNodes(NamedTuple):
     """`ondol test` → pytest: the cache wing's settings for the rooms of nodes."""
 
-    VARIABLE: ClassVar[str] = "ONDOL_NODE_SETTINGS"
     settings: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class AsNode(Handshake):
+class AsNode(NamedTuple):
     """Node program → pytest: become the agent of this node. `channel` and `token` lead back to `parent`."""
 
-    VARIABLE: ClassVar[str] = "ONDOL_NODE_START"
     channel: int
     token: str
     node: str
@@ -124,11 +91,9 @@ class AsNode(Handshake):
     parent: int
 
 
-@dataclass(frozen=True)
-class AsAgent(Handshake):
+class AsAgent(NamedTuple):
     """Controller, or a node's pytest → a new process: be an agent that spawns its workers into this session."""
 
-    VARIABLE: ClassVar[str] = "ONDOL_AGENT_START"
     control: int
     token: str
     limits: Limits
@@ -136,11 +101,9 @@ class AsAgent(Handshake):
     session: Session
 
 
-@dataclass(frozen=True)
-class AsWorker(Handshake):
+class AsWorker(NamedTuple):
     """Agent → pytest: be a worker. The numbers are descriptors that it inherits."""
 
-    VARIABLE: ClassVar[str] = WORKER_ENV
     channel: int
     dump: int
     board: int
@@ -149,3 +112,28 @@ class AsWorker(Handshake):
     place: Place
     parent: int
     session: Session
+
+
+_S = TypeVar("_S", UnderFront, ForNodes, AsNode, AsAgent, AsWorker)
+_VARIABLES: dict[type, str] = {
+    UnderFront: FRONT_ENV,
+    ForNodes: "ONDOL_NODE_SETTINGS",
+    AsNode: "ONDOL_NODE_START",
+    AsAgent: "ONDOL_AGENT_START",
+    AsWorker: WORKER_ENV,
+}
+_PARTS: dict[str, Any] = {"session": Session, "place": Place, "limits": Limits, "rules": Rules}
+
+
+def as_environment(start: UnderFront | ForNodes | AsNode | AsAgent | AsWorker) -> dict[str, str]:
+    """What the environment of the process that is started must have."""
+    fields = {name: value._asdict() if name in _PARTS else value for name, value in start._asdict().items()}
+    return {_VARIABLES[type(start)]: json.dumps(fields)}
+
+
+def take(kind: type[_S]) -> _S | None:
+    """Out of the environment; None in a process that was not started for this."""
+    text = os.environ.pop(_VARIABLES[kind], None)
+    if text is None:
+        return None
+    return kind(**{k: _PARTS[k](**v) if k in _PARTS else v for k, v in json.loads(text).items()})

@@ -8,6 +8,7 @@ worker had run other items before, because then their leftovers are a suspect to
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ondol.errors import UsageError
 
@@ -62,8 +63,7 @@ def parse_causes(text: str) -> frozenset[Cause]:
 RETRIED_BY_DEFAULT = frozenset({Cause.CRASHED, Cause.DEVICE, Cause.CACHE})
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One execution of an item, as far as judging needs it."""
 
     outcome: Verdict
@@ -78,8 +78,7 @@ class Attempt:
         return not (self.outcome.bad or self.outcome.incomplete)
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """How much doubt a bad attempt gets."""
 
     retries: int = 1
@@ -102,15 +101,13 @@ class JudgeRecord:
         return self.overturned == 0 and self.confirmed >= policy.judge_limit
 
 
-@dataclass(frozen=True)
-class Again:
+class Again(NamedTuple):
     """Try once more, in a fresh process, away from `avoid` where that is possible."""
 
     avoid: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Final:
+class Final(NamedTuple):
     """The verdict. `flaky` says that an earlier attempt went badly; `why` is for people."""
 
     verdict: Verdict

@@ -4,7 +4,6 @@ A cause that Ondol knows (`ondol explain`) has a meaning and a cure. The others 
 whatever its numbers.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,8 +11,8 @@ from ondol.explain.match import Scanner, blocks, first_cause
 from ondol.explain.signature import Signature
 from ondol.fleet.record import AttemptRecord, RunRecord
 from ondol.fleet.verdict import Verdict
+from ondol.foreign_text import alike
 
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _LONGEST = 200
 
 
@@ -37,11 +36,6 @@ def groups(record: RunRecord, signatures: Sequence[Signature]) -> list[Group]:
         group = Group(_line(known.meaning), known.id, _line(known.cure)) if known else Group(said)
         found.setdefault(group.id or alike(said), group).items.append(number)
     return sorted(found.values(), key=lambda group: -len(group.items))
-
-
-def alike(text: str) -> str:
-    """The same for texts that differ in numbers only: addresses, descriptors, processes."""
-    return _NUMBERS.sub("0", text)
 
 
 def _line(text: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
-from ondol.foreign_text import printable
-from ondol.report import run_causes, table
+from ondol.foreign_text import alike, printable
+from ondol.report import table
 
 SHOWN, CAUSES, LEFTOVERS = 20, 5, 3
 
@@ -57,7 +57,7 @@ def _alike(found: Iterable[tuple[str, str, str]], most: int, rest: str) -> list[
     """(word, node id, what): what is the same of many items is one line, the most first."""
     groups: dict[tuple[str, str], dict[str, str]] = {}
     for word, nodeid, what in found:
-        groups.setdefault((word, run_causes.alike(what)), {}).setdefault(nodeid, what)
+        groups.setdefault((word, alike(what)), {}).setdefault(nodeid, what)
     lines = []
     for (word, _), same in sorted(groups.items(), key=lambda one: -len(one[1])):
         nodeid, what = next(iter(same.items()))

@@ -6,9 +6,6 @@ from typing import Any
 
 from ondol import units
 from ondol.errors import OndolError
-from ondol.explain import match
-from ondol.guard import healing
-from ondol.guard.healing import HEALERS
 from ondol.host import bounded
 
 #: What a failure shows with these kinds of signatures is the cache's or its place's doing, never the item's.
@@ -20,6 +17,9 @@ _THE_TESTS_OWN = ("AssertionError", "assert ", "Failed: ")
 _LONGEST_LOOK = 60.0
 
 
+# What knows the faults and the caches is imported for the first failure: most runs of a suite have none.
+
+
 class ItemCaches:
     """Tells a cache's fault from a test's, and mends it before the item is tried again."""
 
@@ -27,12 +27,17 @@ class ItemCaches:
         self._env = env
 
     def fault(self, text: str) -> str:
+        from ondol.explain import match
+
         verdict = match.judge(evidence(text))
         if verdict.signature is None or verdict.kind not in _CACHES_DOING:
             return ""
         return f"cache fault: {verdict.signature.meaning} ({verdict.line.strip()[:200]})"
 
     def heal(self, text: str) -> str:
+        from ondol.explain import match
+        from ondol.guard.healing import HEALERS
+
         verdict = match.judge(evidence(text))
         family = verdict.signature.heals if verdict.signature else ""
         if family not in HEALERS:
@@ -50,6 +55,8 @@ class ItemCaches:
 
 
 def _heal(family: str, cache: str, _report: bounded.Report) -> Any:
+    from ondol.guard import healing
+
     report = healing.heal(family, healing.Unlocked(cache), lambda *_: None)
     return [one.path for one in report.taken if one.kept]
 

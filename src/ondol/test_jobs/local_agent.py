@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +121,7 @@ class LocalAgent:
 
     def start(self) -> Link:
         rules = self._rules
-        self._rules = replace(rules, ahead=0)  # for the next one, if this one dies
+        self._rules = rules._replace(ahead=0)  # for the next one, if this one dies
         if self.why_not is None:
             if self._early is not None:
                 self._early.drop()

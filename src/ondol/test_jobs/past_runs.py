@@ -15,7 +15,7 @@ from ondol.errors import OndolError, UsageError
 from ondol.fleet import journals, kept, known, past, selection
 from ondol.fleet.journal import Known
 from ondol.fleet.record import RunRecord, load
-from ondol.host import bounded, files, identity, toml
+from ondol.host import bounded, files, identity
 
 #: Seconds for a shared directory to take one file.
 _PATIENCE = 30.0
@@ -125,6 +125,8 @@ def known_entries(root: Path) -> list[known.KnownFailure]:
     path = root / known.FILE
     if not path.exists():
         return []
+    from ondol.host import toml  # few projects have such a file
+
     try:
         data, _ = files.read_regular(str(path), known.LARGEST)
         told = toml.loads(data.decode())

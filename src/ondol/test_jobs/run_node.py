@@ -23,16 +23,16 @@ from ondol.config import Settings
 from ondol.errors import OndolError
 from ondol.fleet import messages, wire
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.starts import FORMAT, AsNode
+from ondol.fleet.starts import FORMAT, AsNode, as_environment
 from ondol.fleet.stdio import Stdio
-from ondol.host import fixed_place, killing, own_python, process, proctree
+from ondol.host import killing, process, proctree
 from ondol.jobs import run_command
 from ondol.jobs.job import Job, read_json
 from ondol.report import terminal
 from ondol.test_jobs import worker_tmp
 from ondol.test_jobs.attempts import Attempts
 from ondol.test_jobs.item_caches import ItemCaches
-from ondol.test_jobs.run_tests import end_leftovers
+from ondol.test_jobs.run_tests import command_line, end_leftovers
 from ondol.trust import ci, policy
 
 #: Seconds for an agent whose controller is gone to end its workers itself.
@@ -135,7 +135,7 @@ class _Program:
             return
         settings, event = taken_apart(self.told["settings"], environment)
         spans, python = self.attempts.spans, sys.executable
-        job = Job(["pytest"], settings, environment, _no_progress, program=python, event=event, cut_off=spans)
+        job = Job(["pytest"], settings, environment, lambda *_: None, program=python, event=event, cut_off=spans)
         status = run_command.run(job, self._pytest)
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
         self.tell(messages.NodeRoom(self.told["node"], status, job.report.as_dict(), said))
@@ -147,12 +147,9 @@ class _Program:
         token = wire.new_token()
         tmpdir = worker_tmp.make(environment.get("TMPDIR") or tempfile.gettempdir())
         start = AsNode(theirs.fileno(), token.decode(), self.told["node"], tmpdir, os.getpid())
-        command = own_python.pytest(*self.told["arguments"])
-        if through:
-            command = fixed_place.command_line(through, sys.executable, command)
         child = subprocess.Popen(
-            command,
-            env={**environment, **start.environment()},
+            command_line(self.told["arguments"], through),
+            env={**environment, **as_environment(start)},
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
         )
@@ -277,7 +274,3 @@ class _Carrier:
             self._channel.sock.shutdown(socket.SHUT_WR)
             if not proctree.catches(self._pid, signal.SIGTERM):
                 killing.send(self._pid, signal.SIGTERM)  # it still collects, and listens to nobody
-
-
-def _no_progress(*_: object) -> None:
-    """Nobody watches a node's bar."""

@@ -9,22 +9,19 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ondol.engines.api import Engine
-from ondol.engines.choose import NodeOptions
-from ondol.engines.links import Links, Terms
+from ondol.engines.api import NodeOptions
 from ondol.fleet import journal, journals, pytest_inside, schedule, xdist
 from ondol.fleet.controller import history
-from ondol.fleet.controller.controller import Controller, Link, RunSettings
+from ondol.fleet.controller.controller import Controller, RunSettings
 from ondol.fleet.controller.plan import Plan, make_plan
 from ondol.fleet.devices import Fleet, choose
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.messages import Go
 from ondol.fleet.model import Slot
 from ondol.fleet.record import Book
 from ondol.fleet.verdict import Final, Policy, Verdict, parse_causes
@@ -32,21 +29,12 @@ from ondol.report.run_live import LiveView
 from ondol.report.run_replay import PytestShow
 from ondol.test_jobs import worker_tmp
 from ondol.test_jobs.item_caches import ItemCaches
-from ondol.test_jobs.local_agent import LocalAgent, limits_of
+from ondol.test_jobs.local_agent import LocalAgent
+
+if TYPE_CHECKING:  # a run on this machine needs nothing of engines
+    from ondol.test_jobs.far_nodes import Far
 
 NOTHING_KNOWN = journal.Known({}, ())
-#: Variables that decide what pytest collects; the engine or the user's template carries the others.
-_CARRIED = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-
-
-@dataclass(frozen=True)
-class Far:
-    """Where the nodes of a run come from, when it is not this machine."""
-
-    engine: Engine
-    wish: NodeOptions
-    #: For the rooms on the nodes; None = no rooms.
-    settings: dict[str, Any] | None
 
 
 def node_options(config: pytest.Config) -> NodeOptions:
@@ -106,57 +94,12 @@ def estimates_path(config: pytest.Config) -> Path | None:
     return Path(cache.mkdir("ondol")) / "history.json" if cache is not None else None
 
 
-class _FarLinks:
-    """The agents of an engine's nodes."""
-
-    def __init__(self, config: pytest.Config, far: Far, plan: Plan) -> None:
-        self._far = far
-        self._terms = _terms(config, far, plan)
-        self._links: Links | None = None
-        self.mode = f"on nodes of {far.engine.name}"
-
-    def start(self) -> Link:
-        self._links = Links(self._far.engine, self._terms)
-        return self._links
-
-    def close(self) -> None:
-        """Whatever ended the run, what the engine gave is given back."""
-        if self._links is not None:
-            self._links.bury()
-
-
-def _terms(config: pytest.Config, far: Far, plan: Plan) -> Terms:
-    limits, rules = limits_of(config.option), ("hygiene", "recycle-after")
-    return Terms(
-        # What every node program is told first.
-        instructions={
-            "arguments": [str(argument) for argument in config.invocation_params.args],
-            "directory": far.wish.directory,
-            "environment": {name: os.environ[name] for name in _CARRIED if name in os.environ},
-            "settings": far.settings,
-        },
-        go=Go(
-            plan.ids,
-            asdict(limits),
-            {name.replace("-", "_"): option(config, name) for name in rules},
-            chosen=bool(option(config, "rerun") or option(config, "shard")),
-        ),
-        workers_per_device=option(config, "workers-per-device"),
-        prepares=len(plan.prepares),
-        engine_timeout=option(config, "engine-timeout"),
-        collect_timeout=option(config, "collect-timeout"),
-        silence=option(config, "engine-silence"),
-        margin=option(config, "engine-margin"),
-        show_errors=config.getoption("capture") == "no",
-    )
-
-
 def run_session(
     session: pytest.Session,
     fleet: Fleet,
     book: Book,
     dist: str,
-    far: Far | None = None,
+    far: "Far | None" = None,
     muted: journal.Known = NOTHING_KNOWN,
     notes: Sequence[str] = (),
 ) -> None:
@@ -180,17 +123,14 @@ def run_session(
     tmpdir = worker_tmp.make(tempfile.gettempdir())
     try:
         with Interrupts() as interrupts:
-            links = (
-                _FarLinks(config, far, plan)
-                if far
-                else LocalAgent(session, fleet, tmpdir, [book.fileno(), *interrupts.descriptors()])
-            )
+            private = [book.fileno(), *interrupts.descriptors()]
+            links = far.join(config, plan) if far else LocalAgent(session, fleet, tmpdir, private)
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
             book.write(*([muted] if muted != NOTHING_KNOWN else []), *map(journal.Note, notes))
             live = _live_view(config, known)
             show = PytestShow(session, live, {int(item): why for item, why in muted.muted.items()})
             if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
-                show.name_workers(lambda slot: xdist.name(slot, scheduler.slots), settings.uid)
+                show.name_workers(cache(lambda slot: xdist.name(slot, scheduler.slots)), settings.uid)
             for state in scheduler.slots.values():
                 if state.slot.device:  # refused before anything runs
                     show.given(xdist.environment(state.slot.name, scheduler.slots, settings.uid))

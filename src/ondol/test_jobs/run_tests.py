@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
-from ondol.fleet.journal import CollectionFault, Journal, events
+from ondol.fleet.journal import CollectionFault, Event, Journal, events
 from ondol.fleet.messages import NodeRoom
 from ondol.fleet.record import RunRecord, load
-from ondol.fleet.starts import UnderFront
+from ondol.fleet.starts import UnderFront, as_environment
 from ondol.host import bounded, fixed_place, killing, own_python, proctree
 from ondol.job_report import JobReport
 from ondol.report import run_markdown
@@ -67,8 +67,13 @@ def run(request: Request, environment: Environment, through: Sequence[str] = ())
                 sys.stderr.write(f"ondol: collection died outside any test file ({how}); nothing was run\n")
                 return PYTEST_INTERNAL_ERROR
             request.fatal.append(culprit)
-            _note_fault(request.journal, culprit, how)
+            _add(request.journal, CollectionFault(culprit, how))
             request.arguments.append(f"--ondol-collection-fault={culprit}={how}")
+
+
+def command_line(arguments: Sequence[str], through: Sequence[str]) -> list[str]:
+    words = own_python.pytest(*arguments)
+    return fixed_place.command_line(through, sys.executable, words) if through else words
 
 
 def _never_began(request: Request, record: RunRecord, status: int) -> bool:
@@ -76,10 +81,10 @@ def _never_began(request: Request, record: RunRecord, status: int) -> bool:
     return not record.first and (status != 0 or bool(_ONLY_ASKED.intersection(request.arguments)))
 
 
-def _note_fault(journal: Path, file: str, how: str) -> None:
-    record = Journal(journal)
-    record.write(CollectionFault(file, how))
-    record.close()
+def _add(journal: Path, event: Event) -> None:
+    book = Journal(journal)
+    book.write(event)
+    book.close()
 
 
 def note_room(journal: Path, status: int, report: JobReport) -> None:
@@ -88,9 +93,7 @@ def note_room(journal: Path, status: int, report: JobReport) -> None:
         return
     told = {**report.as_dict(), "env": {}}
     told["tools"] = {tool.name: tool._replace(packs=())._asdict() for tool in report.busy()}
-    book = Journal(journal)
-    book.write(NodeRoom("", status, told))
-    book.close()
+    _add(journal, NodeRoom("", status, told))
 
 
 def _after_a_dead_controller(journal: Path, how: str) -> int:
@@ -107,10 +110,8 @@ class _Watch:
         self.why = ""
         self.dump = os.memfd_create("ondol-front-dump", os.MFD_CLOEXEC)
         front = UnderFront(os.getpid(), self.dump)
-        command = own_python.pytest(*request.arguments)
-        if through:
-            command = fixed_place.command_line(through, sys.executable, command)
-        self.process = subprocess.Popen(command, env={**environment, **front.environment()}, pass_fds=(self.dump,))
+        words = command_line(request.arguments, through)
+        self.process = subprocess.Popen(words, env={**environment, **as_environment(front)}, pass_fds=(self.dump,))
         self.pidfd = os.pidfd_open(self.process.pid)
         self._collected = False
         self._progress = time.monotonic()
@@ -154,7 +155,8 @@ class _Watch:
             select.select([self.pidfd], [], [], 0.3)
         stacks = os.pread(self.dump, 1 << 16, 0).decode(errors="replace")
         limit = self.request.collect_timeout
-        self.why = f"no progress for {limit:g} s; it hung at {_innermost(stacks)}"
+        frames = [line.strip() for line in stacks.splitlines() if line.startswith("  File ")]
+        self.why = f"no progress for {limit:g} s; it hung at {[*frames, 'an unknown place'][0]}"
         killing.kill_all({pid, *proctree.descendants(pid)}, os.getpid())
         self._collected = True
 
@@ -164,11 +166,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _innermost(stacks: str) -> str:
-    lines = [line.strip() for line in stacks.splitlines() if line.startswith("  File ")]
-    return lines[0] if lines else "an unknown place"
 
 
 def end_leftovers() -> None:

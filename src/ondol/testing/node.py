@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from ondol.fleet import fork_check, messages, pytest_inside, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
-from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules
+from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules, as_environment, take
 from ondol.host import own_python, proctree
 from ondol.room import room
 
@@ -47,7 +46,7 @@ class NodeProcess:
 
 def adopt() -> NodeProcess | None:
     """In a node's pytest, early; None everywhere else."""
-    start = AsNode.take()
+    start = take(AsNode)
     return None if start is None else NodeProcess(start)
 
 
@@ -126,7 +125,7 @@ class NodePlugin:
         self._node_process.tell(
             messages.Collected(
                 errors=[] if forgiven else self._errors,
-                devices=[asdict(device) for device in self._fleet.devices],
+                devices=[device._asdict() for device in self._fleet.devices],
                 cpus=len(os.sched_getaffinity(0)),
                 host=os.uname().nodename,
                 mode=self._why_not_fork or "forked",
@@ -163,5 +162,5 @@ class NodePlugin:
         os.set_inheritable(channel.fileno(), True)
         start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, pytest_inside.to_join(session))
         pytest_inside.stop_capture(self._config)
-        os.environ.update(start.environment())
+        os.environ.update(as_environment(start))
         os.execv(sys.executable, own_python.python("ondol.fleet.agent"))

@@ -5,9 +5,8 @@ its meaning or is refused with what to type instead.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:  # every pytest that has Ondol installed imports this module
 DISTS = ("load", "loadscope", "loadfile", "loadgroup", "worksteal", "no")
 
 
-@dataclass(frozen=True)
-class XdistOptions:
+class XdistOptions(NamedTuple):
     """What the options say."""
 
     workers: int | str | None = None

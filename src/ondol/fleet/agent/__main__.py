@@ -6,11 +6,11 @@ import socket
 from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import SpawnLauncher
-from ondol.fleet.starts import AsAgent
+from ondol.fleet.starts import AsAgent, take
 
 
 def main() -> None:
-    start = AsAgent.take()
+    start = take(AsAgent)
     if start is None:
         raise SystemExit("ondol.fleet.agent: this is started by a run of `ondol test`, not by hand")
     control = wire.Channel(socket.socket(fileno=start.control), start.token.encode())

@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 
 from ondol.fleet import messages, wire
@@ -162,7 +161,7 @@ class Agent:
                 self.spares.warm(command.workers)
             case messages.Join():
                 assert isinstance(self.launcher, SpawnLauncher)
-                self.launcher.session = replace(self.launcher.session, base=command.base, as_named=command.as_named)
+                self.launcher.session = self.launcher.session._replace(base=command.base, as_named=command.as_named)
             case messages.Interrupt():
                 self._interrupt()
             case messages.Finish():

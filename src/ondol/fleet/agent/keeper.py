@@ -13,7 +13,7 @@ import socket
 import subprocess
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ondol.fleet import stacks
@@ -178,7 +178,7 @@ class Keeper:
         self.left_as_a_spare = True
         self.deadline = now + self.limits.startup if self.limits.startup else None
         try:
-            self.channel.send(MoveIn(asdict(place), base))
+            self.channel.send(MoveIn(place._asdict(), base))
         except OSError:
             pass  # it is dead already; its pidfd says so
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ondol.fleet import wire
 from ondol.fleet.board import SIZE, Board, Given
-from ondol.fleet.starts import AsWorker, Place, Session
+from ondol.fleet.starts import AsWorker, Place, Session, as_environment
 from ondol.host import own_python, proctree
 
 
@@ -96,7 +96,7 @@ class SpawnLauncher:
         lane = wire.AheadPipe.open(token)
         given = (theirs.fileno(), dump, page, lane.reading)
         start = AsWorker(*given, token.decode(), place, os.getpid(), self.session)
-        environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **start.environment()}
+        environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **as_environment(start)}
         process = subprocess.Popen(
             own_python.python("pytest", *self.session.arguments),
             cwd=self.session.directory,

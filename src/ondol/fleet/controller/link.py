@@ -19,7 +19,7 @@ from ondol.fleet import wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import ForkLauncher, Reborn
 from ondol.fleet.messages import AgentEvent, Buried, Event, Finish, Interrupt, Kill, Ping, RunItem, ToNode
-from ondol.fleet.starts import AsAgent, Limits, Rules, Session
+from ondol.fleet.starts import AsAgent, Limits, Rules, Session, as_environment
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
 from ondol.fleet.worker.worker import be_quiet, begin_in_fork
 from ondol.host import killing, own_python, proctree
@@ -169,7 +169,7 @@ def start_spawned(session: Session, limits: Limits, rules: Rules) -> AgentLink:
     start = AsAgent(theirs.fileno(), token.decode(), limits, rules, session)
     process = subprocess.Popen(
         own_python.python("ondol.fleet.agent"),
-        env={**os.environ, **start.environment()},
+        env={**os.environ, **as_environment(start)},
         stdin=subprocess.DEVNULL,
         pass_fds=(theirs.fileno(),),
     )

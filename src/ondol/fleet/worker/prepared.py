@@ -5,7 +5,6 @@ is a text that they do not look into.
 """
 
 import base64
-import pickle
 from typing import Any
 
 #: Characters. Every result waits in the controller until its task has ended.
@@ -17,6 +16,8 @@ class Unsendable(Exception):
 
 
 def pack(task: str, value: Any) -> dict[str, str]:
+    import pickle  # here: most suites have no tasks
+
     try:
         data = base64.b64encode(pickle.dumps(value)).decode()
     except Exception as error:
@@ -35,6 +36,8 @@ def pack(task: str, value: Any) -> dict[str, str]:
 def unpack(task: str, packed: dict[str, str] | None) -> Any:
     if packed is None:
         return None
+    import pickle
+
     try:
         return pickle.loads(base64.b64decode(packed["pickle"]))
     except Exception as error:

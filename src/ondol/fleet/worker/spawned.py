@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import fork_check, pytest_inside, wire
+from ondol.fleet import fork_check, pytest_inside, starts, wire
 from ondol.fleet.board import SIZE, Board, Given
 from ondol.fleet.messages import MoveIn, Spare
 from ondol.fleet.starts import WORKER_ENV, AsWorker, Place, Session, UnderFront
@@ -23,7 +23,7 @@ from ondol.host.killing import DUMP_SIGNAL
 
 def obey_the_front() -> bool:
     """Under `ondol test`: end when it ends, and show our stacks when it asks. Tells whether there is one."""
-    front = UnderFront.take()
+    front = starts.take(UnderFront)
     if front is None:
         return False
     proctree.die_with_parent(front.pid, signal.SIGTERM)
@@ -43,7 +43,7 @@ def is_spare() -> bool:
 
 def adopt() -> tuple[Given, Session] | None:
     """In a spawned worker, early: what it was given, and the session that it joins. None everywhere else."""
-    start = AsWorker.take()
+    start = starts.take(AsWorker)
     if start is None:
         return None
     os.setpgid(0, 0)
