@@ -182,23 +182,26 @@ def test_helper_that_talks_for_ever_is_heard_for_ever(monkeypatch: pytest.Monkey
     times = iter([0.0, 0.0])
     monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: next(times, 1000.0), sleep=time.sleep))
     reading, writing = os.pipe()
+    asked, asking = os.pipe()
 
     def talk(report: bounded.Report) -> None:
         while True:
             report(1, 2)
             os.write(writing, b".")
+            os.read(asked, 1)  # else there would be hundreds to hear at once, on a machine that lets it run ahead
 
     def hear(_done: int, _total: int) -> None:
         heard.append(1)
         assert len(heard) < 100, "it is still listened to"
+        os.write(asking, b".")
         for _ in range(1 if heard[1:] else 2):  # one more report is on its way
             os.read(reading, 1)
 
     heard: list[int] = []
     with pytest.raises(bounded.TimedOut):
         bounded.call(talk, 60, hear)
-    os.close(reading)
-    os.close(writing)
+    for end in (reading, writing, asked, asking):
+        os.close(end)
 
 
 def test_helper_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
