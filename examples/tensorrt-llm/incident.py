@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -121,9 +122,10 @@ class Site:
         return self.end({name: self.submit(name, script, **env) for name in names})
 
     def empty(self, folder: Path) -> None:
-        """What a clean-up does, whoever may be using it."""
-        for path in folder.iterdir():
-            shutil.rmtree(path, ignore_errors=True)
+        """What a clean-up does, whoever may be using it. Triton itself removes a cache that it finds empty."""
+        with suppress(FileNotFoundError):
+            for path in folder.iterdir():
+                shutil.rmtree(path, ignore_errors=True)
 
 
 # -- before --------------------------------------------------------------------------------------------------------
@@ -133,7 +135,8 @@ def cleaned_while_in_use(story: showing.Story, site: Site) -> dict[str, object]:
     """Somebody makes room in the service account's home while three jobs compile."""
 
     def clean_until_they_are_over() -> bool:
-        site.empty(site.cache)
+        # Again and again before Slurm is asked, which takes its time: they compile for a few seconds only.
+        wait_for(lambda: site.empty(site.cache), 1.0)
         return not site.cluster.jobs()
 
     failed: list[Ended] = []
