@@ -41,7 +41,7 @@ def told_by(name: str) -> Any:
     return told
 
 
-def _tell(name: str, limit: float = 280) -> Told:
+def _tell(name: str, limit: float = 560) -> Told:
     command = [sys.executable, str(EXAMPLES / name / "incident.py"), "--json", "--keep"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     if done.returncode == 2:
