@@ -76,17 +76,8 @@ class Started:
         return json.loads(self.report.read_text())["tools"]
 
     def kill_everything(self) -> None:
-        """Returns when all are dead: until then one of them may end what it does in the kernel, a rename into the store."""
-        while pids := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._has(pid)]:
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
+        kill_all(self.tag)
         self.process.communicate()
-
-    def _has(self, pid: int) -> bool:
-        """Whoever was born of it: one that is forked while we look has the tag too."""
-        return self.tag in process.read(f"/proc/{pid}/environ") and proctree.alive(pid)
 
     def helpers(self, command: int, count: int) -> list[int]:
         """Those beside the command, when they are so many: what filled the room may not have died yet."""
@@ -95,6 +86,22 @@ class Started:
             if len(alive) == count:
                 return alive
             time.sleep(0.01)
+
+
+def kill_all(tag: str) -> None:
+    """Of everybody who was started with this in the environment, or is born of one of them while we look.
+
+    Returns when they are dead: until then one may end what it does in the kernel, such as a rename into the store.
+    """
+
+    def is_one(pid: int) -> bool:
+        return tag in process.read(f"/proc/{pid}/environ") and proctree.alive(pid)
+
+    while pids := [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_one(pid)]:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def verify(program: Program, store: Path) -> None:

@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
-from e2e.test_killed_jobs_lose_what_they_made import SOON, verify
-from ondol.host import proctree
+from e2e.test_killed_jobs_lose_what_they_made import SOON, kill_all, verify
 from people import ROOT, Program
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
@@ -33,9 +33,10 @@ class Compiling:
     def __init__(self, program: Program, store: Path, kernels: Path, *, stays: bool) -> None:
         script = str(program.programs / "compiling.py")
         command = [program.python, script, str(kernels), str(store if stays else store / "not-there")]
+        self.tag = uuid.uuid4().hex
         self.process = subprocess.Popen(
             [program.python, "-c", EAGER, "run", "--store", str(store), "--", *command],
-            env=program.env(),
+            env=program.env(TAG=self.tag),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -49,11 +50,7 @@ class Compiling:
         return [line for line in lines if line]
 
     def kill_everything(self) -> None:
-        for pid in (self.process.pid, *proctree.descendants(self.process.pid)):
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                continue
+        kill_all(self.tag)
         self.process.communicate()
 
 
