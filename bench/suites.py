@@ -28,6 +28,8 @@ SLEEPS = "import pytest, time\n@pytest.mark.parametrize('n', range({count}))\nde
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
 OURS = ["--ondol-devices=cpu:2", "--ondol-journal=journal.jsonl"]
 WAYS = {"plain pytest": [], "xdist -n2": ["-n2"], "ondol, 2 workers": OURS}
+#: With everything that it does around pytest: what somebody waits for who runs one test.
+FRONT = ["-m", "ondol", "test", "-q", "--devices=cpu:2", "-p", "no:cacheprovider"]
 ISOLATED = {"plain pytest": [], "ondol, a process per item": [*OURS, "--ondol-isolate=item"]}
 
 #: A suite that somebody else wrote: what to install, and what of it pytest is given.
@@ -57,6 +59,7 @@ class Suite(NamedTuple):
 
 
 SUITES = {
+    "1 trivial": Suite({**WAYS, "ondol test": FRONT}, ["test_it.py"], TRIVIAL.format(count=1)),
     "2,000 trivial": Suite(WAYS, ["test_it.py"], TRIVIAL.format(count=2000)),
     "500 of 5 ms": Suite(WAYS, ["test_it.py"], SLEEPS.format(count=500)),
     "20,000 trivial": Suite(WAYS, ["test_it.py"], TRIVIAL.format(count=20_000)),
@@ -69,7 +72,7 @@ def once(flags: list[str], suite: Suite, root: Path) -> Measured:
     """A whole pytest; the kernel adds up what its descendants used, because each is waited for by its parent."""
     (root / "journal.jsonl").unlink(missing_ok=True)
     output = root / "output.txt"
-    command = [sys.executable, *PYTEST, *flags, *suite.arguments]
+    command = [sys.executable, *([] if flags == FRONT else PYTEST), *flags, *suite.arguments]
     environment = measure.environment()
     environment["PYTHONPATH"] += os.pathsep + str(root)
     environment["JSON_SCHEMA_TEST_SUITE"] = str(root / "json")
