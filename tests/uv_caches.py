@@ -166,7 +166,7 @@ class Inside:
             **how,
         )
         # A lock that is never given back must fail the test, not hang it.
-        self._limit = threading.Timer(60, self.process.kill)
+        self._limit = threading.Timer(240, self.process.kill)
         self._limit.start()
 
     def entered(self) -> Inside:
