@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +30,15 @@ def pretend(folder: Path, package: str, version: str) -> Path:
 # -- TMPDIR ------------------------------------------------------------------------------------------------------
 
 
-def test_good_tmpdir_is_not_blamed(tmp_path: Path) -> None:
-    tmp_path.chmod(0o700)
-    assert look_at_machine(machine({"TMPDIR": str(tmp_path)}), "tmpdir") == []
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """Short enough for sockets, wherever this suite itself has its files."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        yield Path(path)
+
+
+def test_good_tmpdir_is_not_blamed(short: Path) -> None:
+    assert look_at_machine(machine({"TMPDIR": str(short)}), "tmpdir") == []
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
@@ -52,12 +60,12 @@ def test_relative_tmpdir_is_found() -> None:
     assert "is not an absolute path" in finding.what
 
 
-def test_tmpdir_in_which_anybody_replaces_anything_is_found(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    (finding,) = look_at_machine(machine({"TMPDIR": str(tmp_path)}), "tmpdir")
+def test_tmpdir_in_which_anybody_replaces_anything_is_found(short: Path) -> None:
+    short.chmod(0o777)
+    (finding,) = look_at_machine(machine({"TMPDIR": str(short)}), "tmpdir")
     assert (finding.severity, "sticky" in finding.what) == ("error", True)
-    tmp_path.chmod(0o1777)
-    assert look_at_machine(machine({"TMPDIR": str(tmp_path)}), "tmpdir") == []
+    short.chmod(0o1777)
+    assert look_at_machine(machine({"TMPDIR": str(short)}), "tmpdir") == []
 
 
 def test_tmpdir_too_long_for_sockets_is_found(tmp_path: Path) -> None:

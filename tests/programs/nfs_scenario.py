@@ -251,7 +251,7 @@ def server_stops(said, known):
     os.chmod("/tmp/gate", 0o666)
     compile_and_wait = ["sh", "-c", '"$@"; read line < /tmp/gate; exit 0', "sh", *STANDIN, *known, "unpublished"]
     compile_and_fail = ["sh", "-c", '"$@"; exit 7', "sh", *STANDIN, "a"]
-    caught = start_job("two", compile_and_wait, BOB, "--store-timeout", "5s")
+    caught = start_job("two", compile_and_wait, BOB, "--store-timeout", "30s")
     with open("/tmp/gate", "w") as gate:  # opens when the command reads: the job has been filled and has compiled
         server_down()
         without = start_job("one", compile_and_fail, ALICE, "--store-timeout", "5s")
