@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ondol.test_jobs.far_nodes import Far
 
 SPEC = pytest.StashKey[str]()
+#: The devices of this machine, where tests run on it.
+FLEET = pytest.StashKey[devices.Fleet]()
 #: Whether `ondol test` is outside, and does what is left to do after the run.
 FRONT = pytest.StashKey[bool]()
 NODE_PROCESS = pytest.StashKey["node.NodeProcess | None"]()
@@ -51,21 +53,22 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
             if run_session.node_options(early_config).far:
                 xdist_options.counted(early_config, spec, None, per_device)
                 return  # the tests run on nodes, which look for their own devices
-        fleet = devices.choose(spec, os.environ, tuple(options.ondol_device_env))
+        extra, probe = tuple(options.ondol_device_env), options.ondol_probe or ""
+        fleet = devices.choose(spec, os.environ, extra, probe)
         if node_process is None:
             counted = xdist_options.counted(early_config, spec, fleet, per_device)
-            fleet = fleet if counted == spec else devices.choose(counted, os.environ)
-            early_config.stash[SPEC] = counted
+            fleet = fleet if counted == spec else devices.choose(counted, os.environ, extra, probe)
     except OndolError as error:
         if node_process is not None:
             node_process.fail(error)
         raise pytest.UsageError(str(error))
+    early_config.stash[FLEET] = fleet
+    os.environ.update(fleet.collecting)
     fork_check.watch(early_config)
     _answer_from_facts(early_config)
-    workers = len(fleet.devices) * per_device
-    os.environ.update(devices.thread_caps(workers, os.environ))
+    os.environ.update(devices.thread_caps(len(fleet.devices) * per_device, os.environ))
     if node_process is None:
-        local_agent.begin(early_config, workers)
+        local_agent.begin(early_config, sum(not device.of_other_model for device in fleet.devices) * per_device)
 
 
 def _answer_from_facts(config: pytest.Config) -> None:
@@ -129,10 +132,9 @@ def take_over(config: pytest.Config) -> None:
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
     if node_process is None:
-        config.pluginmanager.register(Runner(config, spec), "ondol-runner")
+        config.pluginmanager.register(Runner(config), "ondol-runner")
     else:
-        fleet = run_session.choose_fleet(config, spec)
-        config.pluginmanager.register(node.NodePlugin(config, node_process, fleet), "ondol-node")
+        config.pluginmanager.register(node.NodePlugin(config, node_process, config.stash[FLEET]), "ondol-node")
 
 
 def refuse_debuggers(config: pytest.Config) -> None:
@@ -149,14 +151,14 @@ def refuse_debuggers(config: pytest.Config) -> None:
 class Runner:
     """What the plugin does when it is asked for."""
 
-    def __init__(self, config: pytest.Config, spec: str) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self.far: Far | None = None
         try:
             told = take(ForNodes)
             settings = told.settings if told else None
             wish = run_session.node_options(config)
             if not (wish.far or wish.slurm or wish.srun):
-                self.fleet = run_session.choose_fleet(config, spec)
+                self.fleet = config.stash[FLEET]
             else:
                 from ondol.engines import choose
                 from ondol.test_jobs import far_nodes

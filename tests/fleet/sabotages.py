@@ -12,8 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ondol.fleet import journal, pytest_inside, quarantine, record, situation, verdict, wire
+from ondol.fleet import journal, messages, pytest_inside, quarantine, record, situation, starts, verdict, wire
 from ondol.fleet.agent import agent, keeper
+from ondol.fleet.controller import models
 from ondol.fleet.worker import hygiene, prepared, worker
 from ondol.host import proctree
 
@@ -121,6 +122,16 @@ def the_file_is_told_less_than_the_record() -> None:
     journal.Journal.write = lambda self, *events: whole(
         self, *[e._replace(dirt=[]) if isinstance(e, journal.End) else e for e in events]
     )
+
+
+def every_worker_is_forked() -> None:
+    """As if what was collected were good for every device."""
+    starts.Place.collects = False
+
+
+def lists_are_not_compared() -> None:
+    """A worker on another model goes on at once."""
+    models.listed = lambda event, *_, **__: [messages.Resume(event.slot)]
 
 
 def pytest_configure() -> None:

@@ -10,6 +10,7 @@ import pytest
 from fleet import (
     sabotages,
     test_closed_while_waiting,
+    test_devices_of_different_models,
     test_judging,
     test_kept_in_the_process,
     test_kills,
@@ -46,6 +47,14 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
         test_kept_in_the_process.test_what_a_conftest_hands_over_as_xdist_has_it_comes_home, start="fork"
     ),
     sabotages.the_file_is_told_less_than_the_record: test_live_is_replayed.test_what_was_left_behind_is_told_again,
+    sabotages.every_worker_is_forked: partial(
+        test_devices_of_different_models.test_each_device_collects_and_skips_by_its_own_facts,
+        spec="cuda:0,1",
+        start="auto",
+    ),
+    sabotages.lists_are_not_compared: partial(
+        test_devices_of_different_models.test_what_only_one_model_collects_runs_there_or_is_named, start="auto"
+    ),
     sabotages.a_lost_result_is_not_missed: test_parity.test_stopping_at_the_first_failure_leaves_the_rest_not_run,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -75,6 +76,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.allowed: dict[int, int] = {w.index: 1 for w in self.works}
         self.verdicts: dict[int, str] = {}
         self.started_order: list[int] = []
+        self.lacking: dict[int, set[str]] = {}
         self.advance()
 
     def advance(self) -> None:
@@ -97,11 +99,18 @@ class SchedulerModel(RuleBasedStateMachine):
         assert len({name.split("/")[0] for name in run.devices}) <= 1, "a gang was spread over nodes"
         assert not {name.split("/")[0] for name in run.devices} & set(self.missing), "handed to a node that is away"
         assert not set(run.devices) & self.scheduler.lost, "handed to a lost device"
+        lacking = self.lacking.get(run.work, set())
+        assert not set(run.devices) & lacking or self.could_have(work, lacking) < work.devices, "handed where it is not"
         if work.after is not None:
             assert self.verdicts.get(work.after) == "ok", "ran before its preparation"
         self.queue.setdefault(run.slot, []).append(run)
         self.runs[run.work] = self.runs.get(run.work, 0) + 1
         assert self.runs[run.work] <= self.allowed[run.work], "run more often than recorded attempts allow"
+
+    def could_have(self, work: Work, without: set[str]) -> int:
+        """How many devices of one node it could have at once without these."""
+        healthy = [d for n, d in self.scheduler.devices.items() if n not in self.scheduler.lost | without]
+        return max(Counter(d.node for d in healthy if not d.memory or work.memory <= d.memory).values(), default=0)
 
     def settle(self, work: int, verdict: str) -> None:
         assert work not in self.verdicts, "a second verdict"
@@ -241,6 +250,19 @@ class SchedulerModel(RuleBasedStateMachine):
             return
         device = data.draw(st.sampled_from(healthy))
         self.take(self.scheduler.device_lost(device))
+        self.advance()
+
+    @rule(data=st.data(), luck=st.integers(0, 3))
+    def devices_of_a_model_have_other_items(self, data: st.DataObject, luck: int) -> None:
+        """They lack some works, and would skip others; a group may be torn apart by it."""
+        if luck or not self.scheduler.devices:
+            return
+        alike = frozenset(data.draw(st.lists(st.sampled_from(sorted(self.scheduler.devices)), min_size=1)))
+        items = [w.index for w in self.works if w.devices]
+        missing, skipped = (data.draw(st.lists(st.sampled_from(items), unique=True)) for _ in range(2))
+        for work in missing:
+            self.lacking.setdefault(work, set()).update(alike)
+        self.take(self.scheduler.differs(alike, missing, skipped))
         self.advance()
 
     @invariant()

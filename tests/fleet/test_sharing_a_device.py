@@ -25,6 +25,7 @@ NVML = """
     def nvmlShutdown(): pass
     def nvmlDeviceGetCount(): return 1
     def nvmlDeviceGetHandleByIndex(n): return n
+    def nvmlDeviceGetName(handle): return "Fake H1"
     def nvmlDeviceGetMemoryInfo(handle): return _Memory
     def nvmlDeviceGetUUID(handle): return f"GPU-{handle}"
 """

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
 from ondol.foreign_text import is_number
-from ondol.host import own_python
+from ondol.host import accelerator, own_python
 from ondol.units import parse_size
 
 #: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
@@ -46,6 +46,9 @@ class Fleet(NamedTuple):
     how: str = ""
     #: Extra variables of `--device-env`.
     extra: tuple[str, ...] = ()
+    #: What the collecting process must have in its environment, so that its first device is the run's first one; empty
+    #: where all devices of the machine are of one model.
+    collecting: Mapping[str, str] = {}
 
     def environment(self, chosen: Sequence[Device]) -> dict[str, str]:
         """What a worker on these devices must have in its environment."""
@@ -138,16 +141,36 @@ def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra:
             because=f"{how}, so {len(known)} can be used",
             hint="--devices auto, or --devices cpu:2 to run without an accelerator",
         )
-    memory = nvidia_memory() if kind == "cuda" else {}
-    devices = [Device(f"{kind}{n}", kind, known[n], memory.get(known[n], 0)) for n in indices]
-    return Fleet(devices, how, extra)
+    # CUDA numbers the fastest first and NVML by the bus, unless CUDA is told to follow the bus too.
+    order = env.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID" if narrowed is None else "")
+    cards = _cards(kind, known, order)
+    models = [cards[name].model for name in known]
+    first = models[indices[0]]
+    devices = [cards[known[n]]._replace(name=f"{kind}{n}", of_other_model=models[n] != first) for n in indices]
+    fleet = Fleet(devices, how, extra)
+    if len(set(models)) == 1:
+        return fleet
+    seen = fleet.environment(sorted(devices, key=lambda device: device.of_other_model))
+    del seen["ONDOL_DEVICE"]
+    return fleet._replace(collecting={**seen, **({"CUDA_DEVICE_ORDER": order} if order and kind == "cuda" else {})})
+
+
+def _cards(kind: str, known: list[str], order: str) -> dict[str, Device]:
+    """Each with what its driver says of it."""
+    amd = {str(n): (0, model) for n, model in enumerate(accelerator.amd_models())} if kind == "rocm" else {}
+    found = nvidia_cards() if kind == "cuda" else amd
+    if kind == "cuda" and order != "PCI_BUS_ID" and len({model for _, model in found.values()}) > 1:
+        # Somebody chose by CUDA's numbers. Which of the devices they mean only CUDA knows: no two are taken for alike.
+        found |= {n: (0, f"CUDA's number {n}") for n in known if is_number(n)}
+    unknown = (0, "")
+    return {n: Device("", kind, n, found.get(n, unknown)[0], model=found.get(n, unknown)[1]) for n in known}
 
 
 def _physical_count(kind: str, wanted: list[int] | None) -> int:
     if kind == "cuda":
         return nvidia_count()
     if kind == "rocm":
-        return len(list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id"))) or _said(wanted)
+        return len(accelerator.amd_models()) or _said(wanted)
     if kind == "ascend":
         return len(list(Path("/dev").glob("davinci[0-9]*"))) or _said(wanted)
     return _said(wanted)
@@ -180,18 +203,18 @@ def nvidia_count() -> int:
         return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
 
 
-def nvidia_memory() -> dict[str, int]:
-    """Physical index and UUID → bytes of memory. Empty when nobody can say."""
+def nvidia_cards() -> dict[str, tuple[int, str]]:
+    """Index, in the order of the PCI bus, and UUID → bytes of memory (0 when nobody can say) and model."""
     try:
         with _nvml() as nvml:
-            found: dict[str, int] = {}
+            found: dict[str, tuple[int, str]] = {}
             for n in range(nvml.nvmlDeviceGetCount()):
                 handle = nvml.nvmlDeviceGetHandleByIndex(n)
-                total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
-                found[str(n)] = found[str(nvml.nvmlDeviceGetUUID(handle))] = total
+                card = int(nvml.nvmlDeviceGetMemoryInfo(handle).total), str(nvml.nvmlDeviceGetName(handle))
+                found[str(n)] = found[str(nvml.nvmlDeviceGetUUID(handle))] = card
             return found
     except Exception:
-        return {}
+        return {str(n): (0, model) for n, model in enumerate(accelerator.nvidia_models())}
 
 
 def thread_caps(workers: int, env: Mapping[str, str]) -> dict[str, str]:

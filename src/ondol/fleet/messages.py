@@ -134,6 +134,8 @@ class Done(NamedTuple):
 Spare = NamedTuple("Spare", [])
 #: Agent → worker: live at this place; `base` is the run's base of temporary directories.
 MoveIn = NamedTuple("MoveIn", [("place", dict[str, Any]), ("base", str)])
+#: A worker on devices of another model has collected for itself: what, and what of it `skipif` skips there.
+Listed = NamedTuple("Listed", [("slot", str), ("ids", Sequence[str]), ("skipped", Sequence[str])])
 #: A worker is ready.
 Hello = NamedTuple("Hello", [])
 #: Its fixtures are finished; only exit handlers are left to run.
@@ -154,7 +156,7 @@ Cleared = NamedTuple("Cleared", [])
 Clear = NamedTuple("Clear", [("target", int), ("nodeid", str)])
 #: Agent → worker: finish your fixtures and leave.
 End = NamedTuple("End", [])
-FromWorker = Spare | Hello | Cleared | Done | Left | Reports | Warned | LateReport | Output | Broken
+FromWorker = Spare | Listed | Hello | Cleared | Done | Left | Reports | Warned | LateReport | Output | Broken
 ToWorker = MoveIn | RunItem | Clear | End
 
 # ---------------------------------------------------------------------- agent → controller
@@ -226,7 +228,7 @@ Healed = NamedTuple("Healed", [("item", int), ("what", str)])
 #: The answer to `Ping`.
 Pong = NamedTuple("Pong", [])
 FromAgent = WorkerUp | Started | Ended | Revoked | Retired | StartFailed | WorkerEnded | Unreapable | Probed | Pong
-AgentEvent = FromAgent | Healed | Reports | Warned | LateReport | Output | Broken
+AgentEvent = FromAgent | Listed | Healed | Reports | Warned | LateReport | Output | Broken
 
 # ---------------------------------------------------------------------- node → the engine's links
 

@@ -1,7 +1,7 @@
 """The nouns of a run, as the modules that decide see them: work, slots, devices. No I/O, no pytest."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ondol.fleet.messages import Retire, Revoke
 
@@ -64,6 +64,15 @@ class Device(NamedTuple):
     node: str = ""
     #: The command that says whether it is healthy.
     probe: tuple[str, ...] = ()
+    #: What the vendor calls it; empty when nobody can say.
+    model: str = ""
+    #: Another model than the one that tests are collected for: its workers collect for themselves.
+    of_other_model: bool = False
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What workers and readers of the journal are told of it."""
+        return {name: getattr(self, name) for name in ("name", "kind", "visible", "model", "of_other_model")}
 
 
 def node_of(slot: str) -> str:

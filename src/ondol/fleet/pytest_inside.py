@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +27,9 @@ from _pytest.capture import CaptureManager
 from _pytest.debugging import pytestPDB
 from _pytest.junitxml import xml_key
 from _pytest.runner import CallInfo
+from _pytest.skipping import evaluate_skip_marks
 
-from ondol.fleet import starts, xdist
+from ondol.fleet import xdist
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -128,12 +129,15 @@ def base_temp(config: pytest.Config) -> Path | None:
     return factory.getbasetemp() if factory is not None else None
 
 
-def to_join(session: pytest.Session) -> starts.Session:
-    """This session as a spawned worker must know it."""
-    config, params = session.config, session.config.invocation_params
-    outside = any(not item.path.is_relative_to(config.rootpath) for item in session.items)
-    arguments = [str(argument) for argument in params.args]
-    return starts.Session(arguments, str(params.dir), str(base_temp(config) or ""), outside)
+def skipped_by_condition(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Those that `skipif` skips here, and may not skip where a device is of another model."""
+    found = []
+    for item in items:
+        # A condition that cannot be evaluated is an error of the item, when it is run.
+        with suppress(Exception, pytest.fail.Exception):
+            if evaluate_skip_marks(item) and not item.get_closest_marker("skip"):
+                found.append(item)
+    return found
 
 
 def stay_out_of_the_way(config: pytest.Config, base: str) -> None:

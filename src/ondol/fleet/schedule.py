@@ -113,6 +113,8 @@ class Scheduler(Situation):
         self.devices[device.name] = device
         for slot in slots:
             self.join_slot(slot)
+        if self.missing:  # it may have what was to run where it is not
+            self._take_back(frozenset(self.devices))
 
     def join_slot(self, slot: Slot) -> None:
         state = self.slots.setdefault(slot.name, SlotState(slot))
@@ -127,16 +129,33 @@ class Scheduler(Situation):
         self.slot_away(slot)
         return self._ask_back([slot])
 
+    def differs(self, devices: frozenset[str], missing: Iterable[int], skipped: Iterable[int]) -> list[Action]:
+        """Devices of one model lack some works and skip others: these run elsewhere, while there is such a place.
+
+        What the devices were handed and have not begun is asked for.
+        """
+        for table, works in ((self.missing, missing), (self.skipped, skipped)):
+            table.update({work: table.get(work, frozenset()) | devices for work in works})
+        self._take_back(devices)
+        self.pool = self._units([work for unit in self.pool for work in unit])
+        return self._ask_back(n for n, state in self.everywhere().items() if devices.intersection(state.slot.devices))
+
     def _take_down(self, device: str) -> list[Action]:
         self.memory_queue.pop(device, None)
-        if self.reserved and device in self.reserved.slot.gang:
-            self._give_back(self.reserved.todo)
-            self.reserved = None
+        self._take_back(frozenset({device}))
         for state in self._of_device(device):
             state.down = True
-            self._give_back(state.todo)
-            state.todo = []
         return self._ask_back(self.slots_on(device))
+
+    def _take_back(self, devices: frozenset[str]) -> None:
+        """What only waited for these may go anywhere again."""
+        if self.reserved and devices.intersection(self.reserved.slot.gang):
+            self._give_back(self.reserved.todo)
+            self.reserved = None
+        for state in self._device_slots():
+            if state.slot.device in devices:
+                self._give_back(state.todo)
+                state.todo, state.thief = [], ""
 
     def _ask_back(self, slots: Iterable[str]) -> list[Action]:
         """What has not begun; also a single one: the worker that it waits for may never come."""
@@ -206,7 +225,7 @@ class Scheduler(Situation):
         actions: list[Action] = []
         for work in self.waiting_works():
             need = self.works[work]
-            fitting = most_together(d for d in healthy if not d.memory or need.memory <= d.memory)
+            fitting = most_together(d for d in healthy if self._is_large_enough(work, d))
             if fitting < (need.devices or self._nobody_prepares()):
                 self.drop(work)
                 why = f"needs {need.devices} healthy device(s), {fitting} left" if healthy else "no healthy device left"
@@ -422,17 +441,19 @@ class Scheduler(Situation):
         self.gangs = [w for w in works if self.works[w].devices > 1] + self.gangs
         works = [w for w in works if self.works[w].devices == 1]
         self.again = [w for w in works if w in self.fresh] + self.again
-        units = _by_module([self.works[w] for w in works if w not in self.fresh])
-        self.pool = units + self.pool
+        self.pool = self._units([w for w in works if w not in self.fresh]) + self.pool
 
+    def _units(self, works: Sequence[int]) -> list[list[int]]:
+        """By module, in order of first appearance; the works of one group are one unit wherever they were found.
 
-def _by_module(works: Sequence[Work]) -> list[list[int]]:
-    """Units in order of first appearance; the works of one group are one unit wherever they were found."""
-    units: dict[tuple[str, ...], list[int]] = {}
-    for work in works:
-        key = ("group", work.group) if work.group else ("module", work.runtime, work.params, work.module)
-        units.setdefault(key, []).append(work.index)
-    return list(units.values())
+        What only some models run is apart: the others take the rest.
+        """
+        units: dict[tuple[object, ...], list[int]] = {}
+        for index in works:
+            work = self.works[index]
+            tie = ("group", work.group) if work.group else (work.runtime, work.params, work.module)
+            units.setdefault((tie, self.missing.get(index), self.skipped.get(index)), []).append(index)
+        return list(units.values())
 
 
 def build(
@@ -462,7 +483,7 @@ def build(
         single.sort(key=lambda w: turns.index(w.runtime))
         scheduler.pool = [[w.index for w in single]] if single else []
         return scheduler
-    scheduler.pool = _by_module(single)
+    scheduler.pool = scheduler._units([w.index for w in single])
     if not keep_order:
         scheduler.pool.sort(key=lambda unit: -sum(scheduler._cost(w) for w in unit))
         scheduler.gangs.sort(key=lambda w: (-known[w].devices, -scheduler._cost(w)))

@@ -32,6 +32,11 @@ class Situation:
     limbo: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
     avoid: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: Work → devices of a model whose own collection does not have it; and those where its markers skip it.
+    missing: dict[int, frozenset[str]] = field(default_factory=dict)
+    skipped: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: Models of nodes that have told, for items with one device and with several.
+    compared: set[tuple[str, str, bool]] = field(default_factory=set)
     fresh: set[int] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     #: Devices whose node does not answer now and may come back.
@@ -153,15 +158,20 @@ class Situation:
         return any(device in state.slot.gang for state in gangs)
 
     def _suits(self, work: int, device: str) -> bool:
-        capacity = self.devices[device].memory
-        if capacity and self.works[work].memory > capacity:
+        if not self._is_large_enough(work, self.devices[device]):
             return False
-        shunned = self.avoid.get(work, frozenset())
-        if device not in shunned:
-            return True
-        # A device that is away counts: it comes back or is lost, and until then it is worth waiting for.
-        others = most_together(d for n, d in self.devices.items() if n not in self.lost and n not in shunned)
-        return others < self.works[work].devices
+        shunned: frozenset[str] = frozenset()
+        for devices in (self.missing.get(work), self.skipped.get(work), self.avoid.get(work)):
+            if devices and device in (shunned := shunned | devices):
+                # A device that is away counts: it comes back or is lost, and until then it is worth waiting for.
+                others = [d for n, d in self.devices.items() if n not in self.lost and n not in shunned]
+                fitting = most_together(d for d in others if self._is_large_enough(work, d))
+                if fitting >= self.works[work].devices:
+                    return False
+        return True
+
+    def _is_large_enough(self, work: int, device: Device) -> bool:
+        return not device.memory or self.works[work].memory <= device.memory
 
     def _shares_memory(self, device: str) -> bool:
         return bool(self.devices[device].memory) and len(self._of_device(device)) > 1

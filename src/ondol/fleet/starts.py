@@ -26,6 +26,11 @@ class Place(NamedTuple):
     devices: list[dict[str, Any]] = []
     hygiene: str = "report"
 
+    @property
+    def collects(self) -> bool:
+        """What was collected is not for its devices: the worker is a new process, and collects for itself."""
+        return any(device.get("of_other_model") for device in self.devices)
+
 
 class Limits(NamedTuple):
     """Of the agent's clock, in seconds. 0 = no limit."""

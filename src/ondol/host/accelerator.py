@@ -46,7 +46,7 @@ def here() -> Accelerators:
 
 def read(root: str) -> Accelerators:
     """The facts below this root; `/`, but for tests."""
-    return Accelerators(_driver(root), tuple(sorted({*_nvidia_models(root), *_amd_models(root)})))
+    return Accelerators(_driver(root), tuple(sorted({*nvidia_models(root), *amd_models(root)})))
 
 
 def _driver(root: str) -> str:
@@ -57,14 +57,15 @@ def _driver(root: str) -> str:
     return ""
 
 
-def _nvidia_models(root: str) -> list[str]:
+def nvidia_models(root: str = "/") -> list[str]:
+    """In the order of the PCI bus."""
     texts = _texts(os.path.join(root, "proc/driver/nvidia/gpus"), "information")
     found = [re.search(r"^Model:\s*(\S.*?)\s*$", text, re.MULTILINE) for text in texts]
     return [model[1] for model in found if model and model[1] != "Unknown"]
 
 
-def _amd_models(root: str) -> list[str]:
-    """Architecture and size: two products of one architecture differ in what is fastest on them."""
+def amd_models(root: str = "/") -> list[str]:
+    """Architecture and size: what is fastest differs between products of one architecture. In the driver's order."""
     models = []
     for text in _texts(os.path.join(root, "sys/class/kfd/kfd/topology/nodes"), "properties"):
         values = dict(re.findall(r"^(\w+) (\d+)$", text, re.MULTILINE))
@@ -78,6 +79,7 @@ def _amd_models(root: str) -> list[str]:
 def _texts(folder: str, name: str) -> list[str]:
     """Of this file in each folder there."""
     try:
-        return [process.read(os.path.join(folder, one, name)) for one in os.listdir(folder)]
+        ordered = sorted(os.listdir(folder), key=lambda one: (len(one), one))  # 9 before 10
+        return [process.read(os.path.join(folder, one, name)) for one in ordered]
     except OSError:
         return []

@@ -21,6 +21,7 @@ from ondol.fleet.controller import history, link
 from ondol.fleet.controller.controller import Link
 from ondol.fleet.devices import Fleet
 from ondol.fleet.starts import Limits, Rules, Session
+from ondol.fleet.worker import spawned
 from ondol.host import identity
 from ondol.room import room
 from ondol.test_jobs import worker_tmp
@@ -107,14 +108,18 @@ class LocalAgent:
         self._rules = rules_of(config.option, tmpdir)
         self._base = pytest_inside.base_temp(config)
         self._early: Early | None = config.pluginmanager.get_plugin("ondol-early")
+        self._devices = fleet.devices
         self.why_not = fork_check.why_not_fork(config, fleet.environment(fleet.devices[:1]))
         _remember(config, self.why_not is not None)
 
     @property
     def mode(self) -> str:
-        if self.why_not is None:
-            return "forked from the collected session"
-        return f"spawned, each collecting what it is sent ({self.why_not})"
+        mode = "forked from the collected session"
+        if self.why_not is not None:
+            mode = f"spawned, each collecting what it is sent ({self.why_not})"
+        if others := [f"{d.name} ({d.model})" for d in self._devices if d.of_other_model]:
+            mode += f"; collected for {self._devices[0].model}, those on {', '.join(others)} collect for themselves"
+        return mode
 
     def close(self) -> None:
         """The agent ends itself when nobody talks to it any more."""
@@ -122,14 +127,14 @@ class LocalAgent:
     def start(self) -> Link:
         rules = self._rules
         self._rules = rules._replace(ahead=0)  # for the next one, if this one dies
+        pytest_inside.share_log_file(self._session.config)
         if self.why_not is None:
             if self._early is not None:
                 self._early.drop()
             gc.unfreeze()  # a worker finds the garbage of the imports as plain pytest would
             started: Link = link.start_forked(self._session, self._base, self._limits, rules, self._private)
         else:
-            pytest_inside.share_log_file(self._session.config)
-            joined = pytest_inside.to_join(self._session)
+            joined = spawned.to_join(self._session)
             early = self._early.join(joined) if self._early else None
             started = early or link.start_spawned(joined, self._limits, rules)
         # No item runs here, and nothing that was collected goes away: nobody need look through it again and again.

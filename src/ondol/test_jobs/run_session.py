@@ -20,7 +20,7 @@ from ondol.fleet import journal, journals, pytest_inside, schedule, xdist
 from ondol.fleet.controller import history
 from ondol.fleet.controller.controller import Controller, RunSettings
 from ondol.fleet.controller.plan import Plan, make_plan
-from ondol.fleet.devices import Fleet, choose
+from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.model import Slot
 from ondol.fleet.record import Book
@@ -67,6 +67,7 @@ def settings_of(config: pytest.Config) -> RunSettings:
         probe_timeout=option(config, "probe-timeout"),
         cache_fault=caches.fault,
         heal_cache=caches.heal,
+        chosen=bool(option(config, "rerun") or option(config, "shard")),
         uid=config.getoption("testrunuid", None) or uuid.uuid4().hex,
     )
 
@@ -120,6 +121,7 @@ def run_session(
     settings = settings_of(config)
     scheduler = _scheduler(config, plan, fleet, settings, {u.work for u in impossible})
     scheduler.expecting = far is not None
+    _leave_to_other_models_what_is_skipped_here(session, scheduler)
     tmpdir = worker_tmp.make(tempfile.gettempdir())
     try:
         with Interrupts() as interrupts:
@@ -150,6 +152,14 @@ def run_session(
         pytest_inside.add_suite_property(config, f"quarantine.{aside.device}", aside.why)
     _settle_garbage()
     history.save(durations, history.merge(known, book.record.measured()))
+
+
+def _leave_to_other_models_what_is_skipped_here(session: pytest.Session, scheduler: schedule.Scheduler) -> None:
+    """By the facts of the model that was collected for; it skips them itself if the others do so too."""
+    here = frozenset(device.name for device in scheduler.devices.values() if not device.of_other_model)
+    if any(state.slot.device and state.slot.device not in here for state in scheduler.slots.values()):
+        skipped = {item.nodeid for item in pytest_inside.skipped_by_condition(session.items)}
+        scheduler.differs(here, (), [work.index for work in scheduler.works.values() if work.nodeid in skipped])
 
 
 def _settle_garbage() -> None:
@@ -188,7 +198,7 @@ def _record_plan(
         journal.Run(
             arguments=[str(a) for a in config.invocation_params.args],
             root=str(config.rootpath),
-            devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in fleet.devices],
+            devices=[device.told for device in fleet.devices],
             slots={name: state.slot.device for name, state in scheduler.slots.items()},
             found=fleet.how,
             mode=mode,
@@ -204,7 +214,3 @@ def _live_view(config: pytest.Config, known: dict[str, float]) -> LiveView | Non
     wanted = wanted and os.environ.get("TERM") != "dumb"  # which cannot go back to draw anew
     terminal = pytest_inside.Terminal(config)
     return LiveView(terminal, known) if wanted and terminal.isatty else None
-
-
-def choose_fleet(config: pytest.Config, spec: str) -> Fleet:
-    return choose(spec, os.environ, tuple(option(config, "device-env")), option(config, "probe") or "")

@@ -18,6 +18,7 @@ from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
 from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules, as_environment, take
+from ondol.fleet.worker import spawned
 from ondol.host import own_python, proctree
 from ondol.room import room
 
@@ -160,7 +161,7 @@ class NodePlugin:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""
         channel = self._node_process.channel
         os.set_inheritable(channel.fileno(), True)
-        start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, pytest_inside.to_join(session))
+        start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, spawned.to_join(session))
         pytest_inside.stop_capture(self._config)
         os.environ.update(as_environment(start))
         os.execv(sys.executable, own_python.python("ondol.fleet.agent"))

@@ -256,9 +256,9 @@ class Agent:
     def _launch(self, here: HostSlot) -> Keeper:
         here.generation += 1
         name = f"{here.name.replace(':', '-').replace('/', '-')}-{here.generation}"
-        spare = self.spares.take()
-        tmpdir = spare.place.tmpdir if spare else self._new_tmpdir()
-        place = Place(name, here.name, here.env, tmpdir, here.devices, self.rules.hygiene)
+        place = Place(name, here.name, here.env, "", here.devices, self.rules.hygiene)
+        spare = None if place.collects else self.spares.take()
+        place = place._replace(tmpdir=spare.place.tmpdir if spare else self._new_tmpdir())
         if spare is None or not isinstance(self.launcher, SpawnLauncher):
             return self._start(here, place)
         spare.here = here
@@ -374,6 +374,9 @@ class Agent:
         match message:
             case messages.Spare():
                 self.spares.collected(keeper)
+            case messages.Listed():
+                keeper.here.held = True  # the controller may want other items to run there
+                self.tell(message._replace(slot=keeper.here.name))
             case messages.Hello() | messages.Cleared():
                 self._hello(keeper, message, now)
             case messages.Reports() | messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():

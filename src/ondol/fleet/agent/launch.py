@@ -51,14 +51,16 @@ class Reborn(BaseException):
 
 
 class ForkLauncher:
-    """Milliseconds: everything imported and collected is there already."""
+    """Milliseconds: everything imported and collected is there already, unless the device is of another model."""
 
-    def __init__(self, become_worker: Callable[[Given], None]) -> None:
+    def __init__(self, become_worker: Callable[[Given], None], session: Callable[[], Session]) -> None:
         """Who goes on as a worker never returns."""
-        self._become_worker = become_worker
+        self._become_worker, self._session = become_worker, session
         self._collects_garbage = gc.isenabled()
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:
+        if place.collects:
+            return SpawnLauncher(self._session()).start(place, inherited)
         ours, theirs = wire.pair()
         token = wire.new_token()
         dump = _dump_file()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ondol.fleet import journal, messages, xdist
+from ondol.fleet.controller import models
 from ondol.fleet.controller.losses import Action, Losses, NewAgent, Settle, Stop, Vacate
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
@@ -70,6 +71,8 @@ class RunSettings:
     #: about it while other workers use the cache. Empty: none, nothing.
     cache_fault: Callable[[str], str] = lambda _text: ""
     heal_cache: Callable[[str], str] = lambda _text: ""
+    #: The items are a part of what was collected (`--rerun`, `--shard`).
+    chosen: bool = False
     #: The same for all workers of the run, and for no other run.
     uid: str = ""
 
@@ -232,7 +235,7 @@ class Controller:
                 prepare=prepares,
                 prepared=self.prepared.get(run.work),
                 env={**self.fleet.environment(devices), **names, **given},
-                devices=[{"name": d.name, "kind": d.kind, "visible": d.visible} for d in devices],
+                devices=[device.told for device in devices],
             )
         )
 
@@ -279,6 +282,8 @@ class Controller:
                 self._on_warning(event)
             case messages.LateReport():
                 self._on_late(event)
+            case messages.Listed():
+                self.act(models.listed(event, self.scheduler, chosen=self.settings.chosen))
             case messages.Output():
                 self.show.output(event.worker, event.text)
             case messages.Broken():

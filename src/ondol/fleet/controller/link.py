@@ -21,6 +21,7 @@ from ondol.fleet.agent.launch import ForkLauncher, Reborn
 from ondol.fleet.messages import AgentEvent, Buried, Event, Finish, Interrupt, Kill, Ping, RunItem, ToNode
 from ondol.fleet.starts import AsAgent, Limits, Rules, Session, as_environment
 from ondol.fleet.worker.hygiene import loaded_libraries_counter
+from ondol.fleet.worker.spawned import to_join
 from ondol.fleet.worker.worker import be_quiet, begin_in_fork
 from ondol.host import killing, own_python, proctree
 from ondol.host.gpu_context import cuda_fault
@@ -125,7 +126,7 @@ def fork_launcher(session: pytest.Session, base: Path | None) -> ForkLauncher:
     """Workers as forks of this process, which has collected."""
     # Looked for once here, a driver that is not there need not be searched on the disk by every fork.
     cuda_fault(loaded_libraries_counter())
-    return ForkLauncher(partial(begin_in_fork, session, base))
+    return ForkLauncher(partial(begin_in_fork, session, base), partial(to_join, session))
 
 
 def be_agent(agent: Agent) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from ondol.fleet import fork_check, pytest_inside, starts, wire
 from ondol.fleet.board import SIZE, Board, Given
-from ondol.fleet.messages import MoveIn, Spare
+from ondol.fleet.messages import Listed, MoveIn, Spare
 from ondol.fleet.starts import WORKER_ENV, AsWorker, Place, Session, UnderFront
 from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
 from ondol.host import proctree
@@ -30,6 +30,14 @@ def obey_the_front() -> bool:
     os.set_inheritable(front.dump, False)
     faulthandler.register(DUMP_SIGNAL, file=front.dump, all_threads=True, chain=False)
     return True
+
+
+def to_join(session: pytest.Session) -> Session:
+    """This session as a spawned worker must know it."""
+    config, params = session.config, session.config.invocation_params
+    outside = any(not item.path.is_relative_to(config.rootpath) for item in session.items)
+    arguments = [str(argument) for argument in params.args]
+    return Session(arguments, str(params.dir), str(pytest_inside.base_temp(config) or ""), outside)
 
 
 def is_spawned() -> bool:
@@ -121,9 +129,14 @@ class SpawnedWorker:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         given = self._given
         send_capture_files(given.channel, pytest_inside.own_capture(self._config))
-        lookup = ItemFinder(session, self._as_named)
+        lookup = ItemFinder(session, self._as_named or given.place.collects)
         if not given.place.slot:
             given.place = self._find_a_place(lookup)
+        elif given.place.collects:
+            lookup.collect()
+            ids = [item.nodeid for item in session.items]
+            skipped = [item.nodeid for item in pytest_inside.skipped_by_condition(session.items)]
+            given.channel.send(Listed(given.place.slot, ids, skipped))
         Worker(session, lookup, given).serve()
         return True
 

@@ -1,5 +1,5 @@
-"""A torch of one device, as far as device questions go. Whoever touches the device writes his pid into $TOUCHED, and
-cannot be forked afterwards: its children are refused, as CUDA refuses them.
+"""A torch of the devices in $FAKE_GPUS, as far as device questions go. Whoever touches a device writes his pid into
+$TOUCHED, and cannot be forked afterwards: its children are refused, as CUDA refuses them.
 """
 
 from torch import cuda

@@ -5,14 +5,28 @@ import os
 _touched_by = None
 
 
+CAPABILITIES = {"Fake H1": (9, 0), "Fake A1": (8, 0)}
+
+
 class _CudaDeviceProperties:
-    name = "Fake H1"
-    major, minor = 9, 0
     total_memory = 1 << 34
     multi_processor_count = 7
 
+    def __init__(self, name):
+        self.name = name
+        self.major, self.minor = CAPABILITIES[name]
+
     def __repr__(self):
-        return "_CudaDeviceProperties(name='Fake H1', major=9, minor=0)"
+        return f"_CudaDeviceProperties(name={self.name!r}, major={self.major}, minor={self.minor})"
+
+
+def _seen():
+    """The names of the devices that this process sees: the fastest first, unless told to follow the PCI bus."""
+    names = os.environ.get("FAKE_GPUS", "Fake H1").split(",")
+    if os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        names.sort(key=lambda name: CAPABILITIES[name], reverse=True)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return names if visible is None else [names[int(number)] for number in visible.split(",")]
 
 
 def _touch():
@@ -40,7 +54,7 @@ def is_available():
 
 def device_count():
     _touch()
-    return 1
+    return len(_seen())
 
 
 def current_device():
@@ -59,9 +73,10 @@ def get_device_capability(device=None):
 
 def get_device_properties(device=None):
     _touch()
-    if device not in (None, 0):
+    names = _seen()
+    if (device or 0) >= len(names):
         raise AssertionError("Invalid device id")
-    return _CudaDeviceProperties()
+    return _CudaDeviceProperties(names[device or 0])
 
 
 def mem_get_info(device=None):
