@@ -90,6 +90,23 @@ def test_stepwise_stops_where_plain_pytest_stops_with_two_workers(suite) -> None
         assert ours.summary == plain.summary
 
 
+def test_stepwise_runs_a_crashed_item_again_where_its_only_worker_is(suite) -> None:
+    """It is to avoid the device on which it crashed; the other one has no worker, and it waited there for ever."""
+    suite.write(
+        test_a="""
+        import os, pathlib
+        def test_1():
+            mark = pathlib.Path("crashed")
+            if not mark.exists():
+                mark.touch()
+                os.abort()
+        def test_2(): pass
+        """
+    )
+    result = suite.pytest("--sw", "--ondol-retries=1", devices="cpu:2")
+    assert result.verdicts == {"test_1": "passed", "test_2": "passed"}, result.output
+
+
 def test_the_name_that_two_plugins_share_is_refused_with_both_ways_to_say_it(suite) -> None:
     beside(suite, "retry").write(test_a=ONE)
     refused(suite, suite.ondol("--retries", "2"), "pytest-retry", "--ondol-retries", "-o retries=")

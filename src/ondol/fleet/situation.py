@@ -165,6 +165,9 @@ class Situation:
             if devices and device in (shunned := shunned | devices):
                 # A device that is away counts: it comes back or is lost, and until then it is worth waiting for.
                 others = [d for n, d in self.devices.items() if n not in self.lost and n not in shunned]
+                if self.works[work].devices == 1:  # with `--stepwise` one device has a worker, and nobody is to wait
+                    served = {state.slot.device for state in self.slots.values()}
+                    others = [device for device in others if device.name in served]
                 fitting = most_together(d for d in others if self._is_large_enough(work, d))
                 if fitting >= self.works[work].devices:
                     return False
