@@ -46,6 +46,23 @@ def test_a_list_that_was_narrowed_before_is_composed_with(kind, variable) -> Non
     assert fleet.environment(fleet.devices)[variable] == "6,7"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"ROCR_VISIBLE_DEVICES": "1"}),
+        ({"ROCR_VISIBLE_DEVICES": "4,6"}, {"ROCR_VISIBLE_DEVICES": "6"}),
+        ({"HIP_VISIBLE_DEVICES": "4,6"}, {"HIP_VISIBLE_DEVICES": "6"}),
+        ({"CUDA_VISIBLE_DEVICES": "4,6"}, {"CUDA_VISIBLE_DEVICES": "6"}),
+        ({"ROCR_VISIBLE_DEVICES": "4,6", "HIP_VISIBLE_DEVICES": "0,1"}, {"HIP_VISIBLE_DEVICES": "1"}),
+    ],
+)
+def test_an_amd_device_is_named_once(before: dict[str, str], after: dict[str, str]) -> None:
+    """HIP counts inside what ROCR leaves: 1 in both is the second of one device, which is none."""
+    fleet = choose("rocm:0,1", before)
+    environment = fleet.environment(fleet.devices[1:])
+    assert environment == {**after, "ONDOL_DEVICE": "rocm1"}
+
+
 def test_uuids_survive(monkeypatch) -> None:
     fleet = choose("cuda", {"CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb"})
     assert fleet.environment([d for d in fleet.devices if d.name == "cuda1"])["CUDA_VISIBLE_DEVICES"] == "GPU-bb"

@@ -19,10 +19,11 @@ from ondol.foreign_text import is_number
 from ondol.host import accelerator, own_python
 from ondol.units import parse_size
 
-#: Kind → the variables that narrow what a process sees. The first one that is set counts; all of them are written.
+#: Kind → the variables that narrow what a process sees. The first one that is set counts, and it alone is written: HIP
+#: counts inside what ROCR leaves, and one number in both would be the second of one device. None is set: the last.
 VISIBLE: dict[str, tuple[str, ...]] = {
     "cuda": ("CUDA_VISIBLE_DEVICES",),
-    "rocm": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    "rocm": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
     "xpu": ("ZE_AFFINITY_MASK",),
     "ascend": ("ASCEND_RT_VISIBLE_DEVICES",),
     "sim": (),
@@ -55,8 +56,9 @@ class Fleet(NamedTuple):
         if not chosen:
             return {}
         visible = ",".join(d.visible for d in chosen)
-        variables = (*VISIBLE[chosen[0].kind], *self.extra)
-        return {**dict.fromkeys(variables, visible), "ONDOL_DEVICE": ",".join(d.name for d in chosen)}
+        variables = (chosen[0].variable, *self.extra)
+        told = {name: visible for name in variables if name}
+        return {**told, "ONDOL_DEVICE": ",".join(d.name for d in chosen)}
 
 
 def parse_indices(text: str) -> list[int]:
@@ -126,10 +128,11 @@ def _vendor_here(env: Mapping[str, str]) -> str | None:
 
 
 def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
-    narrowed = next((env[name] for name in VISIBLE[kind] if env.get(name) is not None), None)
+    variable = next((name for name in VISIBLE[kind] if env.get(name) is not None), VISIBLE[kind][-1])
+    narrowed = env.get(variable)
     if narrowed is not None:
         known = [part.strip() for part in narrowed.split(",") if part.strip()]
-        how = f"{next(n for n in VISIBLE[kind] if env.get(n) is not None)}={narrowed}"
+        how = f"{variable}={narrowed}"
     else:
         known = [str(n) for n in range(_physical_count(kind, wanted))]
         how = f"{len(known)} {kind} devices on this machine"
@@ -146,7 +149,10 @@ def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra:
     cards = _cards(kind, known, order)
     models = [cards[name].model for name in known]
     first = models[indices[0]]
-    devices = [cards[known[n]]._replace(name=f"{kind}{n}", of_other_model=models[n] != first) for n in indices]
+    devices = [
+        cards[known[n]]._replace(name=f"{kind}{n}", variable=variable, of_other_model=models[n] != first)
+        for n in indices
+    ]
     fleet = Fleet(devices, how, extra)
     if len(set(models)) == 1:
         return fleet

@@ -57,7 +57,7 @@ class Device(NamedTuple):
 
     name: str
     kind: str = "cpu"
-    #: What the vendor's visible-devices variable must hold for this device alone.
+    #: What `variable` must hold for this device alone.
     visible: str = ""
     memory: int = 0
     #: The machine it is in; empty when there is only this one. Items with several devices get them from one node.
@@ -68,6 +68,8 @@ class Device(NamedTuple):
     model: str = ""
     #: Another model than the one that tests are collected for: its workers collect for themselves.
     of_other_model: bool = False
+    #: By which a process of this machine is told which devices it sees; empty: by none.
+    variable: str = ""
 
     @property
     def told(self) -> dict[str, Any]:
