@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol.host import filesystem, process
+from ondol.host import files, filesystem, process
 from ondol.room import room
 from ondol_hang import hanging_mount
 from people import Job, Program, needs_root
@@ -235,6 +235,28 @@ def test_sweeping_takes_what_is_not_ours(tmp_path: Path) -> None:
     room.sweep(str(tmp_path))
     assert target.exists()
     assert others.exists()
+
+
+def test_a_room_into_which_its_last_process_writes_while_it_is_swept_is_swept_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command whose Ondol was killed makes its cache at this moment, or two jobs sweep at once. A note that somebody
+    else's files are in it would keep the room for ever.
+    """
+    path = owner_file(tmp_path, process.myself()._replace(boot="another"))
+    remove_tree = files.remove_tree
+
+    def and_somebody_writes(room_path: str) -> bool:
+        assert remove_tree(room_path)
+        os.makedirs(os.path.join(room_path, "cache", "triton"))
+        return False
+
+    monkeypatch.setattr(files, "remove_tree", and_somebody_writes)
+    assert room.sweep(str(tmp_path)) == 0
+    monkeypatch.undo()
+    os.utime(path, (0, 0))  # it has lost its owner's note, and is swept when it is old
+    assert room.sweep(str(tmp_path)) == 1
+    assert not path.exists()
 
 
 LINK = 'readlink "$TMPDIR/torchinductor_$1"; echo "$TORCHINDUCTOR_CACHE_DIR"; echo "${LOGNAME-unset}"'

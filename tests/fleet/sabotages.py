@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from ondol.fleet import journal, messages, pytest_inside, quarantine, record, situation, starts, verdict, wire
@@ -100,8 +98,8 @@ def another_runtime_is_as_good() -> None:
 
 def everything_is_taken_for_json() -> None:
     """As it was: what JSON does not know becomes its repr."""
-    dumps = partial(json.dumps, default=repr)
-    prepared.pickle = SimpleNamespace(dumps=lambda value: dumps(value).encode(), loads=json.loads)  # type: ignore[attr-defined]
+    prepared.pack = lambda _task, value: {"json": json.dumps(value, default=repr)}
+    prepared.unpack = lambda _task, packed: json.loads(packed["json"]) if packed else None
 
 
 def sessions_of_workers_are_not_finished() -> None:

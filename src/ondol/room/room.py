@@ -85,7 +85,10 @@ class Room:
 
     def close(self) -> bool:
         """Remove everything. False if something in it could not be removed (files of another user)."""
-        return _remove(self.path, "over")
+        if files.remove_tree(self.path):
+            return True
+        _note(self.path, "over")
+        return False
 
 
 def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
@@ -119,19 +122,23 @@ def _give(fd: int, owner: int | None, bits: int) -> None:
 
 
 def sweep_away(path: str) -> bool:
-    """Remove what a job could not; if somebody else's files stay, note that, so that not every later job tries."""
-    return _remove(path, "left")
+    """Remove what a job could not; if somebody else's files stay, note that, so that not every later job tries.
 
-
-def _remove(path: str, otherwise: str) -> bool:
-    """Remove a room, or note in what stays of it that nobody wants it."""
+    If only our own files stay, another job is sweeping it at this moment: a note would be in its way.
+    """
     if files.remove_tree(path):
         return True
+    if _owners_in(path):
+        _note(path, "left")
+    return False
+
+
+def _note(path: str, what: str) -> None:
+    """In what stays of a room: nobody wants it."""
     try:
-        files.write_new(os.path.join(path, otherwise), b"", 0o600, sync=False)
+        files.write_new(os.path.join(path, what), b"", 0o600, sync=False)
     except OSError:
         pass  # noted before, or not ours at all
-    return False
 
 
 def links(env: Mapping[str, str]) -> dict[str, str]:
