@@ -137,7 +137,7 @@ def test_hundreds_of_one_kind_do_not_hide_the_one_of_another(suite) -> None:
     lines = left_behind(suite.pytest("--ondol-judge=off"))
     assert len([line for line in lines if "descriptor" in line]) == 4, lines
     assert "left behind: and 33 more like these (descriptor; the report lists them)" in lines
-    assert re.search(r"test_child \(child: pid \d+, sleeping( in \w+)?: sleep 600\)", "\n".join(lines)), lines
+    assert re.search(r"test_child \(child: pid \d+, (running|sleeping)( in \w+)?: sleep 600\)", "\n".join(lines)), lines
 
 
 FRAMEWORKS = """
