@@ -11,7 +11,7 @@ from handmade import present
 from ondol.fleet.record import load
 from slurm import test_slurm
 from slurm.cluster import Cluster
-from slurm.test_slurm import ALL, WAITING, end_of, events, start, waiting
+from slurm.test_slurm import ALL, WAITING, end_of, events, six_wait, start
 from suites import Suite
 
 pytestmark = [pytest.mark.real, pytest.mark.root, pytest.mark.fault]
@@ -37,7 +37,7 @@ def test_a_node_that_is_drained_loses_what_runs_there(suite: Suite, cluster: Clu
     """Slurm lets a job end on a draining node, and so do we; an agent that dies there is not replaced."""
     suite.write(test_a=AND_THEN_TOGETHER)
     process, journal = start(suite, ALL)
-    assert suite.wait_for(lambda: waiting(suite) >= 6), cluster.logs()
+    assert suite.wait_for(lambda: six_wait(suite, journal)), cluster.logs()
     drain(cluster, "n1")
     drain(cluster, "n2", "Kill task failed")
     assert suite.wait_for(lambda: "DRAIN" in cluster.state("n1") and "DRAIN" in cluster.state("n2"))
