@@ -21,6 +21,7 @@ import pytest
 
 from handmade import present
 from ondol.fleet.record import RunRecord, load
+from ondol.host import proctree
 
 RECORDER = """
 import json, os
@@ -198,9 +199,10 @@ class Suite:
 
     def all_gone(self) -> bool:
         """Nobody of any run is left; what was killed at its end may take a moment to die."""
-        if not self.wait_for(lambda: not self.survivors()):
-            raise AssertionError("\n".join(["still alive:", *map(described, self.survivors())]))
-        return True
+        gone = self.wait_for(lambda: not self.survivors())
+        if not gone:
+            print("still alive:", *map(proctree.describe, self.survivors()), sep="\n")  # beside the failure
+        return gone
 
     def kill_survivors(self) -> None:
         for pid in self.survivors():
@@ -221,24 +223,6 @@ class Suite:
             if self.tag.encode() in environment and state != "Z":
                 found.append(int(entry))
         return found
-
-
-def described(pid: int) -> str:
-    """What somebody who finds this process in the output of a red run needs to know of it."""
-    told = [f"process {pid}"]
-    for name, wanted in (
-        ("cmdline", ""),
-        ("status", "State PPid NSsid SigPnd ShdPnd SigBlk SigIgn SigCgt"),
-        ("wchan", ""),
-        ("stack", ""),
-    ):
-        try:
-            text = Path(f"/proc/{pid}/{name}").read_text(errors="replace").replace("\0", " ")
-        except OSError as error:
-            text = str(error)
-        lines = [line for line in text.splitlines() if not wanted or line.partition(":")[0] in wanted.split()]
-        told.append(f"  {name}: " + "; ".join(line.replace("\t", " ") for line in lines))
-    return "\n".join(told)
 
 
 def assert_turns_red(

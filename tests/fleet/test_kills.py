@@ -76,7 +76,7 @@ def test_sigkill_at_a_random_point(suite, kind, number) -> None:
     if target:
         os.kill(target, signal.SIGKILL)
     output, _ = process.communicate(timeout=suite.patience)
-    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone()
     record = load(journal)
     if record.planned:
         assert len(record.items) == 60
@@ -114,7 +114,7 @@ def test_a_killed_pytest_without_a_front_leaves_its_workers_behind(suite) -> Non
     assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
     process.kill()
     process.communicate(timeout=suite.patience)
-    assert suite.all_gone(), [proctree.describe(p) for p in suite.survivors()]
+    assert suite.all_gone()
 
 
 HANGS = """
