@@ -48,8 +48,14 @@ class Site:
         """`ondol run` of this command, by the one user; the key is on the shell's standard input."""
         ours = [self.program.python, "-m", "ondol", "run", "--store", str(self.store), "--tools", "triton"]
         words = [*ours, "--sign-key", key, "--json", str(self.path / "report.json"), "--", *command]
-        options = {"input": self.secret + "\n", "uid": UID, "cwd": self.path, **options}
+        options = {"input": self.secret + "\n", "uid": UID, "cwd": self.path, "start_new_session": True, **options}
         return self.program.run(["sh", "-c", how, "sh", *words], **options)  # type: ignore[arg-type]
+
+    def thief(self, found: Path) -> list[str]:
+        """Looks at what this test started, and at nothing of another test: to be looked at stops a process."""
+        needles = (self.secret.removeprefix(signatures.SECRET).encode(), self.seed)
+        words = [self.program.python, self.program.programs / "thief.py", found, os.getpid()]
+        return [*map(str, words), *(needle.hex() for needle in needles)]
 
     def kernel(self, name: str) -> list[str]:
         return [self.program.python, str(self.program.programs / "standin.py"), name]
@@ -70,14 +76,9 @@ def site(program: Program, public: Path, request: pytest.FixtureRequest) -> Iter
     shutil.rmtree(path)
 
 
-def needles(site: Site) -> list[str]:
-    return [text.hex() for text in (site.secret.removeprefix(signatures.SECRET).encode(), site.seed)]
-
-
 def test_command_finds_no_key_anywhere_and_the_entry_is_signed(site: Site) -> None:
     found = site.path / "found"
-    thief = f"{site.program.python} {site.program.programs / 'thief.py'} {found} {' '.join(needles(site))}"
-    done = site.run("sh", "-c", f"{thief} && {' '.join(site.kernel('add'))}")
+    done = site.run("sh", "-c", f"{' '.join(site.thief(found))} && {' '.join(site.kernel('add'))}")
     assert done.returncode == 0, done.stderr
     assert found.read_text() == ""
     assert "warning" not in done.stderr
@@ -91,8 +92,8 @@ def test_thief_finds_the_key_of_a_process_that_does_not_hide_it(site: Site) -> N
     holder = (
         "import os, subprocess, sys; key = os.read(0, 200); sys.exit(subprocess.call(sys.argv[1:], close_fds=False))"
     )
-    thief = [site.program.python, str(site.program.programs / "thief.py"), str(found), *needles(site)]
-    done = site.program.run([site.program.python, "-c", holder, *thief], uid=UID, cwd=site.path, input=site.secret)
+    command = [site.program.python, "-c", holder, *site.thief(found)]
+    done = site.program.run(command, uid=UID, cwd=site.path, input=site.secret, start_new_session=True)
     assert done.returncode == 0, done.stderr
     assert "memory of" in found.read_text()
 
@@ -144,9 +145,9 @@ def test_root_in_a_container_without_those_powers_signs_and_shows_nothing(site: 
     """What Docker gives a container's root: no capability that reads other processes."""
     found = site.path / "found"
     without = "-sys_ptrace,-sys_admin,-sys_module,-sys_rawio,-perfmon,-bpf"
-    thief = f"{site.program.python} {site.program.programs / 'thief.py'} {found} {' '.join(needles(site))}"
     how = f'exec setpriv --bounding-set={without} "$@" 3<&0 0</dev/null'
-    done = site.run("sh", "-c", f"{thief} && {' '.join(site.kernel('add'))}", how=how, uid=None)
+    script = f"{' '.join(site.thief(found))} && {' '.join(site.kernel('add'))}"
+    done = site.run("sh", "-c", script, how=how, uid=None)
     assert (done.returncode, found.read_text()) == (0, ""), done.stderr
     assert site.report()["published"] == 1, done.stderr
 

