@@ -275,7 +275,7 @@ def test_the_controller_keeps_little_beside_the_record() -> None:
 
 def test_siblings_that_are_alternatives_do_not_know_each_other() -> None:
     for path in (SRC / "tools").glob("*.py"):
-        shared = {"api", "table", "shapes", "snapshot", "build_inputs", "ninja", "ninja_built", "pickled"}
+        shared = {"api", "table", "shapes", "build_inputs", "ninja", "ninja_built", "pickled"}
         if path.stem in {*shared, "registry", "__init__"}:
             continue
         others = {name for name in imports_of(path) if name.startswith("tools.") and name.split(".")[1] not in shared}

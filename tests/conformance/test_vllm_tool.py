@@ -133,11 +133,13 @@ def test_model_made_again_keeps_its_old_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["..--x", "torch_compile_cache--..", "modelinfo", "torch_aot_compile--00", "etc--passwd"]
+    "name",
+    ["x", "torch_compile_cache/x", "modelinfos", "torch_aot_compile/00/x", "etc/passwd", f"{AHEAD}/rank_0_0/a.lock"],
 )
-def test_key_leads_elsewhere(key: str) -> None:
-    with pytest.raises(EntryRefused, match="not a place"):
-        VLLM.folder(key)
+def test_name_leads_elsewhere(name: str) -> None:
+    """Of a pack's file: to where vLLM keeps nothing, or to what it takes for a lock of its own."""
+    with pytest.raises(EntryRefused, match="not a file that vllm keeps"):
+        VLLM.attach(name, b"", (name, f"{AHEAD}/rank_0_0/model"), "/srv/ondol/vllm")
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"hash": "../x", "modelinfo": {}}', '{"hash": "c0ffee00c0ffee00"}'])

@@ -8,8 +8,7 @@ import os
 
 from ondol.errors import EntryRefused
 from ondol.tools.api import CacheDir, Found
-from ondol.tools.shapes import Listing, Shape
-from ondol.tools.snapshot import Snapshots
+from ondol.tools.shapes import Listing, Shape, Snapshots
 from ondol.tools.table import BY_NAME
 
 _MAGIC = b"SQLite format 3\0"
@@ -22,11 +21,11 @@ class CuTile(Snapshots):
     shapes = (Shape(r"cache\.db"),)
     ignored = (r"cache\.db-(?:journal|wal|shm)",)
 
-    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
-        for path in [found.names[0] + end for end in _UNFINISHED]:
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        for path in [place + end for end in _UNFINISHED]:
             if path in listing and listing[path].st_size:
                 raise EntryRefused(f"{path} holds a transaction that is not finished", because="torn")
-        return super().finish(cache, listing, found)
+        return super().finish(cache, place, listing, found)
 
     def check(self, name: str, data: bytes) -> None:
         """The header against the length: what a copy that was cut off cannot hide."""

@@ -24,18 +24,16 @@ import os
 import posixpath
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ondol.errors import EntryRefused, EntryUnfit
 from ondol.foreign_text import is_plain_name
 from ondol.host import fixed_place
-from ondol.host.identity import Host
 from ondol.tools import build_inputs, ninja
-from ondol.tools.api import CacheDir, Found, Refused, Settled, Tool, refused
-from ondol.tools.shapes import host_code, whole_elf
+from ondol.tools.api import CacheDir, Found, Settled
+from ondol.tools.shapes import Listing, Shaped, whole_elf
 
-Listing = dict[str, os.stat_result]
 Data = bytes | memoryview
 #: The first moment of the year 2000: older than any edit, and not zero, which ninja takes for "is not there".
 LONG_AGO = 946_684_800 * 10**9
@@ -66,64 +64,27 @@ class Build(NamedTuple):
     digest: str
 
 
-class NinjaBuilt(Tool):
-    """A tool that builds with ninja. Subclasses state what is where."""
+class NinjaBuilt(Shaped):
+    """A tool that builds with ninja. Subclasses state their build directories as shapes, and what lies beside them."""
 
     versioned = True
-    #: Build directories, relative to the cache directory, as an expression; its group `title` names one to people.
-    folders: str
     #: Sources that the tool writes elsewhere in the cache, if it does.
     sources: str = ""
-    #: Paths that are neither entries nor worth a word.
-    ignored: tuple[str, ...] = ()
 
     @property
     def root(self) -> str:
         """Where the tool sees its cache, whatever the room is called."""
         return fixed_place.path(self.row.name)
 
-    # -- what subclasses may sharpen -------------------------------------------------------------------------------
-
-    def check(self, title: str, listing: Listing) -> None:
-        """Raises `EntryRefused` for a build directory that the tool itself was not done with."""
-
-    def other(self, path: str, status: os.stat_result) -> Found | Refused:
-        """A file that belongs to no build."""
-        del status
-        return Refused("unknown", path, f"not a file that {self.row.name} is known to keep")
-
     # -- from a cache directory to entries -------------------------------------------------------------------------
 
-    def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
-        claimed: set[str] = set()
-        others: dict[str, os.stat_result] = {}
-        built = ""
-        for folder, listing in cache.tree():
-            if built and folder.startswith(built + "/"):
-                continue
-            if isinstance(listing, OSError):
-                yield refused(folder or ".", listing)
-                continue
-            match = re.fullmatch(self.folders, folder)
-            if match:
-                built = folder
-                found = self._unit(cache, host, folder, listing, match["title"])
-                claimed |= set(found.names) if isinstance(found, Found) else set()
-                yield found
-            else:
-                others |= {f"{folder}/{name}" if folder else name: status for name, status in listing.items()}
-        for path, status in others.items():
-            if path not in claimed and not self._is_ignored(path):
-                yield self.other(path, status)
-
-    def _unit(self, cache: CacheDir, host: Host, folder: str, listing: Listing, title: str) -> Found | Refused:
-        try:
-            self.check(title, listing)
-            build = self._read(cache, folder)
-        except (EntryRefused, OSError) as error:
-            return refused(folder, error)
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        del listing
+        if place in found.names:
+            return found  # a file that belongs to no build
+        build = self._read(cache, place)
         seconds = max(made.end for made in build.log.made.values()) / 1000
-        return Found(_key(folder, build.digest), host_code(host), "", build.names, title, seconds)
+        return found._replace(key=_key(place, build.digest), names=build.names, seconds=seconds)
 
     def _read(self, cache: CacheDir, folder: str) -> Build:
         """Raises `EntryRefused` unless everything that the plan asks for was made, from what is there now."""
@@ -164,11 +125,7 @@ class NinjaBuilt(Tool):
         return data
 
     def attach(self, name: str, data: Data, names: tuple[str, ...], folder: str) -> Data:
-        del names, folder
-        inside = re.match(f"(?:{self.folders})/", name) or re.fullmatch(self.sources, name)
-        if not inside:
-            raise EntryRefused(f"{name!r:.80} is not a file that {self.row.name} keeps", because="outside")
-        return data
+        return data if re.fullmatch(self.sources, name) else super().attach(name, data, names, folder)
 
     def settle(self, contents: Mapping[str, Data], folder: str) -> Settled:
         names = tuple(contents)
@@ -195,12 +152,6 @@ class NinjaBuilt(Tool):
 
     def witness(self, names: tuple[str, ...]) -> str:
         return next((name for name in names if name.endswith(".so")), names[-1])
-
-    def accepts(self, fingerprint: str, host: Host) -> bool:
-        return fingerprint == host_code(host)
-
-    def _is_ignored(self, path: str) -> bool:
-        return any(re.fullmatch(pattern, path) for pattern in self.ignored)
 
 
 class _Places:

@@ -1,19 +1,12 @@
 """Tools that build with ninja in their caches: what is where, and what each of them forgets."""
 
-import hashlib
-import os
-import re
-
 from ondol.errors import EntryRefused
-from ondol.foreign_text import is_plain_name
-from ondol.host.identity import Host
-from ondol.tools.api import ANYWHERE, Found, Refused
-from ondol.tools.ninja_built import Listing, NinjaBuilt
+from ondol.tools.api import CacheDir, Found
+from ondol.tools.ninja_built import NinjaBuilt
+from ondol.tools.shapes import Listing, Shape
 from ondol.tools.table import BY_NAME
 
 _WORKSPACE = r"\.cache/flashinfer/(?!cubins/)[^/]+/[^/]+"
-_CUBINS = ".cache/flashinfer/cubins/"
-_ANY_CUBIN = rf"{re.escape(_CUBINS)}.+"
 
 
 class TorchExtensions(NinjaBuilt):
@@ -29,13 +22,14 @@ class TorchExtensions(NinjaBuilt):
     """
 
     row = BY_NAME["torch-extensions"]
-    folders = r"(?:\w+-\w+-torch-[^/]+|unknown)/(?P<title>[^/]+)"
+    shapes = (Shape(r"(?:\w+-\w+-torch-[^/]+|unknown)/(?P<title>[^/]+)", folder=True, host_code=True),)
 
-    def check(self, title: str, listing: Listing) -> None:
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
         if "lock" in listing:
             raise EntryRefused("its lock is still there: the build was cut off", because="incomplete")
-        if not {f"{title}.so", title} & set(listing):
-            raise EntryRefused(f"no {title}.so, which is what will be asked for", because="incomplete")
+        if not {f"{found.title}.so", found.title} & set(listing):
+            raise EntryRefused(f"no {found.title}.so, which is what will be asked for", because="incomplete")
+        return super().finish(cache, place, listing, found)
 
 
 class TvmFfi(NinjaBuilt):
@@ -48,7 +42,7 @@ class TvmFfi(NinjaBuilt):
     """
 
     row = BY_NAME["tvm-ffi"]
-    folders = r"(?:\w+-\w+-tvm_ffi-[^/]+|unknown)/(?P<title>[^/]+)_[0-9a-f]{16}"
+    shapes = (Shape(r"(?:\w+-\w+-tvm_ffi-[^/]+|unknown)/(?P<title>[^/]+)_[0-9a-f]{16}", folder=True, host_code=True),)
 
 
 class FlashInfer(NinjaBuilt):
@@ -68,24 +62,15 @@ class FlashInfer(NinjaBuilt):
     """
 
     row = BY_NAME["flashinfer"]
-    folders = rf"{_WORKSPACE}/cached_ops/(?!tmp$)(?P<title>[^/]+(?<!_cute_dsl))"
-    sources = rf"{_WORKSPACE}/generated/.+|{_ANY_CUBIN}"
-    ignored = (
-        rf"{_WORKSPACE}/(?:cached_ops/(?:tmp/.*|[^/]+_cute_dsl/.*|[^/]+)|generated/.*|autotune/.*|[^/]+)",
-        rf"{_ANY_CUBIN}\.(?:lock|tmp)",
+    shapes = (
+        Shape(rf"{_WORKSPACE}/cached_ops/(?!tmp$)(?P<title>[^/]+(?<!_cute_dsl))", folder=True, host_code=True),
+        Shape(r"\.cache/flashinfer/cubins/.+"),
     )
-
-    def other(self, path: str, status: os.stat_result) -> Found | Refused:
-        if not path.startswith(_CUBINS):
-            return super().other(path, status)
-        if not status.st_size:
-            return Refused("torn", path, "empty")
-        name = path.removeprefix(_CUBINS).replace("/", "--")
-        key = name if is_plain_name(name) else hashlib.sha256(path.encode()).hexdigest()
-        return Found(key, ANYWHERE, "", (path,), os.path.basename(path), 0.0)
-
-    def accepts(self, fingerprint: str, host: Host) -> bool:
-        return fingerprint == ANYWHERE or super().accepts(fingerprint, host)
+    sources = rf"{_WORKSPACE}/generated/.+"
+    ignored = (
+        rf"{_WORKSPACE}/(?:cached_ops/[^/]+|(?!cached_ops$)[^/]+)",
+        r"\.cache/flashinfer/cubins/.+\.(?:lock|tmp)",
+    )
 
 
 TOOLS = (TorchExtensions(), TvmFfi(), FlashInfer())

@@ -15,8 +15,7 @@ from typing import Any
 from ondol.errors import EntryRefused
 from ondol.tools import pickled
 from ondol.tools.api import CacheDir, Found
-from ondol.tools.shapes import Listing, Shape
-from ondol.tools.snapshot import Snapshots
+from ondol.tools.shapes import Listing, Shape, Snapshots
 from ondol.tools.table import BY_NAME
 
 _INDEX = r"(?P<above>[^/]+_[0-9a-f]{40})/(?P<title>[^/]+-[^/]+)\.py\d+[a-z]*"
@@ -27,16 +26,16 @@ class Numba(Snapshots):
     shapes = (Shape(_INDEX + r"\.nbi", library=True),)
     ignored = (r".+\.tmp\.[0-9a-f]{16}", _INDEX + r"\.\d+\.nbc")
 
-    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
-        unit, path = super().finish(cache, listing, found), found.names[0]
-        folder, _, name = path.rpartition("/")
-        code = _named(path, cache.read("", path))
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        unit = super().finish(cache, place, listing, found)
+        folder, _, name = place.rpartition("/")
+        code = _named(place, cache.read("", place))
         missing = [one for one in code if one not in listing or not listing[one].st_size]
         if missing or not code:
             raise EntryRefused(f"no {missing[0]}" if missing else "names no code", because="incomplete")
         if max(listing[one].st_mtime_ns for one in code) < listing[name].st_mtime_ns:
             raise EntryRefused("the index is newer than all its code: who wrote it was cut off", because="mixed")
-        return unit._replace(names=(path, *(f"{folder}/{one}" for one in code)))
+        return unit._replace(names=(place, *(f"{folder}/{one}" for one in code)))
 
     def check(self, name: str, data: bytes) -> None:
         # The index is two pickles in a row.

@@ -10,8 +10,7 @@ import zlib
 from ondol.errors import EntryRefused
 from ondol.host import zstd
 from ondol.tools.api import MAX_FILE_BYTES, CacheDir
-from ondol.tools.shapes import Shape, Shaped, parsed, whole_elf, whole_json
-from ondol.tools.snapshot import Snapshots
+from ondol.tools.shapes import Shape, Shaped, Snapshots, parsed, whole_elf, whole_json
 from ondol.tools.table import BY_NAME
 
 

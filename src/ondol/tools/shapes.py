@@ -1,5 +1,6 @@
 """Most caches are made of a few shapes: files of one kind of name, directories that are complete with one file in them.
-A tool that is no more than that states its shapes and inherits the rest of the contract of `ondol.tools.api`.
+A tool that is no more than that states its shapes and inherits the rest of the contract of `ondol.tools.api`; one that
+changes its files in place is made of `Snapshots`.
 """
 
 import hashlib
@@ -70,15 +71,12 @@ class Shaped(Tool):
             if name.endswith(end) and not is_whole(data):
                 raise EntryRefused(f"{name} is cut off or damaged", because="torn")
 
-    def members(self, cache: CacheDir, folder: str, names: list[str]) -> list[str]:
-        """Which files of a unit's directory travel; all of them, unless the tool knows better. May raise
-        `EntryRefused`."""
-        del cache, folder
-        return names
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found | None:
+        """A unit, looked at once more before it counts. May raise `EntryRefused`; None: not worth a word.
 
-    def finish(self, cache: CacheDir, listing: Listing, found: Found) -> Found:
-        """A unit of single files, looked at once more before it counts. May raise `EntryRefused`."""
-        del cache, listing
+        `place`: its path. `listing`: what lies beside a single file, or at every depth below a directory.
+        """
+        del cache, place, listing
         return found
 
     def fingerprint(self, shape: Shape, names: tuple[str, ...], host: Host) -> str:
@@ -98,20 +96,18 @@ class Shaped(Tool):
     # -- the contract ----------------------------------------------------------------------------------------------
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
-        claimed: tuple[str, ...] = ()
+        claimed = ""
         for folder, listing in cache.tree():
-            if claimed and _is_below(folder, claimed[-1]):
-                continue
-            if self._is_ignored(folder):
-                claimed = (folder,)
-                continue
-            if isinstance(listing, OSError):
-                yield refused(folder or ".", listing)
+            if claimed and folder.startswith(claimed):
                 continue
             shape, match = self._matching(folder, is_folder=True)
             if shape and match:
-                claimed = (folder,)
-                yield self._folder_unit(cache, host, folder, shape, _title(match, folder))
+                claimed = f"{folder}/"
+                yield from self._folder_unit(cache, host, folder, shape, _title(match, folder))
+            elif self._is_ignored(folder):
+                claimed = f"{folder}/"
+            elif isinstance(listing, OSError):
+                yield refused(folder or ".", listing)
             else:
                 yield from self._single_files(cache, host, folder, listing)
 
@@ -124,9 +120,9 @@ class Shaped(Tool):
                 continue
             shape, match = self._matching(path, is_folder=False)
             if shape and match:
-                unit = self._file_unit(cache, host, path, listing, shape, match)
-                taken |= set(unit.names) if isinstance(unit, Found) else {path}
-                yield unit
+                for unit in self._file_unit(cache, host, path, listing, shape, match):
+                    taken |= set(unit.names) if isinstance(unit, Found) else {path}
+                    yield unit
             else:
                 rest.append(path)
         for path in rest:
@@ -135,43 +131,55 @@ class Shaped(Tool):
 
     def _file_unit(
         self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
-    ) -> Found | Refused:
+    ) -> Iterator[Found | Refused]:
         folder, _, name = path.rpartition("/")
         partners = [partner.format(**match.groupdict()) for partner in shape.partners]
         missing = [partner for partner in partners if partner not in listing]
         if missing:
-            return Refused("incomplete", path, f"no {missing[0]}")
-        if any(listing[one].st_size == 0 for one in (name, *partners)):
-            return Refused("torn", path, "empty")
-        paths = (path, *(_join(folder, partner) for partner in partners))
-        unit = self._found(path, shape, paths, host, _title(match, path))
-        try:
-            return self.finish(cache, listing, unit) if isinstance(unit, Found) else unit
-        except (EntryRefused, OSError) as error:
-            return refused(path, error)
+            yield Refused("incomplete", path, f"no {missing[0]}")
+        elif any(listing[one].st_size == 0 for one in (name, *partners)):
+            yield Refused("torn", path, "empty")
+        else:
+            names = (path, *(_join(folder, partner) for partner in partners))
+            yield from self._found(cache, host, path, listing, shape, names, _title(match, path))
 
-    def _folder_unit(self, cache: CacheDir, host: Host, folder: str, shape: Shape, title: str) -> Found | Refused:
-        names: list[str] = []
+    def _folder_unit(
+        self, cache: CacheDir, host: Host, folder: str, shape: Shape, title: str
+    ) -> Iterator[Found | Refused]:
+        below: Listing = {}
         for place, listing in cache.tree(folder):
             if isinstance(listing, OSError):
-                return refused(place, listing)
-            names += [f"{place}/{name}" for name in listing if not self._is_ignored(f"{place}/{name}")]
-        for need in shape.needs:
-            if not any(re.fullmatch(need, name[len(folder) + 1 :]) for name in names):
-                return Refused("incomplete", folder, f"no {need}" if names else "empty")
-        if not names:
-            return Refused("incomplete", folder, "empty")
-        try:
-            names = self.members(cache, folder, names)
-        except (EntryRefused, OSError) as error:
-            return refused(folder, error)
-        return self._found(folder, shape, tuple(sorted(names)), host, title)
+                yield refused(place, listing)
+                return
+            there = {f"{place}/{name}": status for name, status in listing.items()}
+            below |= {path[len(folder) + 1 :]: there[path] for path in there if not self._is_ignored(path)}
+        missing = [need for need in shape.needs if not any(re.fullmatch(need, name) for name in below)]
+        if missing or not below:
+            yield Refused("incomplete", folder, f"no {missing[0]}" if below else "empty")
+            return
+        names = tuple(sorted(f"{folder}/{name}" for name in below))
+        yield from self._found(cache, host, folder, below, shape, names, title)
 
-    def _found(self, path: str, shape: Shape, names: tuple[str, ...], host: Host, title: str) -> Found | Refused:
+    def _found(
+        self,
+        cache: CacheDir,
+        host: Host,
+        place: str,
+        listing: Listing,
+        shape: Shape,
+        names: tuple[str, ...],
+        title: str,
+    ) -> Iterator[Found | Refused]:
         fingerprint = self.fingerprint(shape, names, host)
         if not fingerprint:
-            return Refused("unplaced", path, "holds for one driver and device, and neither can be named here")
-        return Found(key_of(path), fingerprint, "", names, title, 0.0)
+            yield Refused("unplaced", place, "holds for one driver and device, and neither can be named here")
+            return
+        try:
+            found = self.finish(cache, place, listing, Found(key_of(place), fingerprint, "", names, title, 0.0))
+        except (EntryRefused, OSError) as error:
+            yield refused(place, error)
+        else:
+            yield from [found] if found else []
 
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         del found, cache
@@ -271,9 +279,34 @@ def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _is_below(folder: str, above: str) -> bool:
-    return folder == above or folder.startswith(above + "/")
-
-
 def _title(match: re.Match[str], path: str) -> str:
     return match.groupdict().get("title") or path.rsplit("/", 1)[-1]
+
+
+#: A key has at most 200 letters, and two places must never become one.
+_LONGEST = 150
+
+
+class Snapshots(Shaped):
+    """Files that a tool changes in place: an index, a database. Two of them cannot be merged, and first come, first
+    served would freeze the poorest one for ever.
+
+    So an entry's key is the file's place and a digest of what it holds, every state of it is an entry of its own, and a
+    room gets the newest that is good: what one job added, the next one has. Subclasses state shapes of single files,
+    and may say what in a file counts.
+    """
+
+    versioned = True
+
+    def essence(self, cache: CacheDir, path: str, data: bytes) -> bytes:
+        """What tells one state from another, without what changes by mere use. Raises `EntryRefused` if it is torn."""
+        del cache, path
+        return data
+
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        del listing
+        data = cache.read("", place)
+        self.check(place, data)
+        essence = hashlib.sha256(self.essence(cache, place, data)).hexdigest()
+        key = found.key if len(found.key) <= _LONGEST else hashlib.sha256(found.key.encode()).hexdigest()
+        return found._replace(key=f"{key}@{essence[:32]}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.tools.api import CacheDir, Found
-from ondol.tools.shapes import Shape, Shaped, parsed, whole_elf, whole_json
+from ondol.tools.shapes import Listing, Shape, Shaped, parsed, whole_elf, whole_json
 from ondol.tools.table import BY_NAME
 
 _MANIFEST, _METADATA = "manifest.json", "metadata.json"
@@ -50,14 +50,14 @@ class TileLang(Shaped):
         ".pkl": lambda data: data.startswith(b"\x80") and data.endswith(b"."),
     }
 
-    def members(self, cache: CacheDir, folder: str, names: list[str]) -> list[str]:
-        if f"{folder}/{_MANIFEST}" not in names:
-            return names
-        listed = {f"{folder}/{name}" for name in _listed(cache, folder)}
-        missing = listed - set(names)
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        if _MANIFEST not in listing:
+            return found
+        listed = _listed(cache, place)
+        missing = sorted(set(listed) - set(listing))
         if missing:
-            raise EntryRefused(f"no {sorted(missing)[0].rpartition('/')[2]}", because="incomplete")
-        return [*listed, f"{folder}/{_MANIFEST}"]
+            raise EntryRefused(f"no {missing[0]}", because="incomplete")
+        return found._replace(names=tuple(sorted(f"{place}/{name}" for name in (*listed, _MANIFEST))))
 
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         folder, _, base = name.rpartition("/")
