@@ -340,7 +340,7 @@ class Worker:
             self.lane.take()  # its fork, which shares the descriptor
         ahead = self.lane.take() if done.well and not message.last and act != "mute" else None
         yield
-        return self._done(done, ahead if isinstance(ahead, RunItem) else None)
+        return self._done(done._replace(at=self.board.since), ahead if isinstance(ahead, RunItem) else None)
 
     def _done(self, done: Done, ahead: RunItem | None = None) -> RunItem | None:
         held = [b'{"when":"call","outcome":"%s"}' % (b"failed" if self._act == "fail" else b"passed")]

@@ -11,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,53 @@ def test_a_pass_that_is_said_after_the_deadline_is_not_heard(bench, what: str) -
     begun = [message.item for message in found if isinstance(message, messages.Started)]
     assert begun == [1], "the next one was begun in a process that is being ended"
     assert not [m for m in found if isinstance(m, Reports)]
+
+
+def test_an_item_that_ended_in_time_has_passed_however_late_that_is_read(bench) -> None:
+    """Whether the agent was woken by what it said, or by the deadline."""
+    for wakes in ("its words", "the clock"):
+        it: Bench = bench(Limits(native_dump=0))
+        it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1", timeout=3.0))
+        it.says(Hello())
+        it.now += 30.0
+        if wakes == "the clock":
+            it.agent._selector.select = lambda timeout=None: []  # type: ignore[method-assign]
+        it.says(Reports(1, 1, messages.as_block([CALLED])), Done(1, 1, 1, at=102.9))
+        assert [(e.item, e.how) for e in it.told() if isinstance(e, Ended)] == [(1, "done")], wakes
+
+
+def test_an_item_that_ended_late_has_timed_out(bench) -> None:
+    it: Bench = bench(Limits(native_dump=0))
+    it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1", timeout=3.0))
+    it.says(Hello())
+    it.now += 30.0
+    it.says(Done(1, 1, 1, at=103.1))
+    assert [e.how for e in it.until_dead() if isinstance(e, Ended)] == ["timeout"]
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_the_time_in_which_the_agent_stood_still_counts_for_nobody(bench, what: str) -> None:
+    """`docker pause` stops its workers too: nothing has ended, and nothing is late."""
+    limits, timeout, phase = LATE[what]
+    it: Bench = bench(limits)
+    it.agent._obey(RunItem("cpu0", 1, 1, 1, "t.py::1", timeout=timeout))
+    it.says(Hello())
+    it.board.enter(phase, it.now)
+    it.now += 0.5
+    select, it.agent._patience = it.agent._selector.select, lambda now: 0.0  # type: ignore[method-assign]
+
+    def stopped(timeout: float | None = None) -> list[Any]:
+        it.now += 1000.0
+        return select(timeout)
+
+    it.agent._selector.select = stopped  # type: ignore[method-assign]
+    it.agent._turn()
+    it.agent._selector.select = select  # type: ignore[method-assign]
+    it.agent._turn()
+    assert present(it.agent.slots["cpu0"].worker).ladder is None
+    it.now += 3.03
+    it.agent._turn()
+    assert [e.how for e in it.until_dead() if isinstance(e, Ended)] == ["timeout"]
 
 
 def test_a_worker_that_starts_too_late_gets_nothing_to_run(bench) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from ondol.fleet.journal import read
+from ondol.fleet.record import load
 
 STOPS = """
 import os, signal
@@ -31,6 +33,33 @@ def test_a_stopped_agent_is_replaced_and_the_run_goes_on(suite) -> None:
     assert result.verdicts == {"test_1": "passed", "test_stops": "passed", "test_3": "passed"}
     (died,) = [event for event in read(result.journal) if event["e"] == "agent-died"]
     assert "did not answer" in died["why"]
+    assert suite.all_gone()
+
+
+LIMIT = 10.0
+STOPS_AND_ENDS = f"""
+import os, pytest, signal, time
+@pytest.mark.ondol(timeout={LIMIT})
+def test_stops():
+    with open(os.environ["LOG"] + ".stopped", "w") as file: file.write(str(os.getppid()))
+    os.kill(os.getppid(), signal.SIGSTOP)
+def test_after(): pass
+"""
+
+
+@pytest.mark.fault
+def test_an_item_that_ended_in_time_has_passed_though_its_agent_stood_still(suite) -> None:
+    """Ctrl-Z, `docker pause`: the agent hears of its end when the deadline is long past."""
+    suite.write(test_a=STOPS_AND_ENDS)
+    mark, journal = Path(f"{suite.log}.stopped"), suite.path / "journal.jsonl"
+    words = ["-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}", "--engine-silence=600s", "--retries=0"]
+    process = suite.start([sys.executable, *words])
+    assert suite.wait_for(lambda: is_stopped(mark))
+    past = time.monotonic() + LIMIT
+    assert suite.wait_for(lambda: time.monotonic() > past)
+    os.kill(int(mark.read_text()), signal.SIGCONT)
+    output, _ = process.communicate(timeout=suite.patience)
+    assert (process.returncode, load(journal).counts()) == (0, {"passed": 2}), output
     assert suite.all_gone()
 
 

@@ -121,6 +121,8 @@ class Done(NamedTuple):
     fault: Fault = ""
     #: The item that it was handed ahead and begins now.
     begins: int | None = None
+    #: When it ended, by the clock of its machine: it may be read much later.
+    at: float = float("inf")
     #: Reports of its phases, as far as they were not sent before.
     block: bytes = b""
 

@@ -24,6 +24,8 @@ from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message
 from ondol.fleet.starts import Limits, Place, Rules
 from ondol.host import killing, proctree
 
+#: Who wakes so much later than it meant to was stopped; less than that is a busy machine.
+STOOD_STILL = 1.0
 #: Seconds between the first and the last process of a node to which Slurm sends its SIGTERM.
 NOTICE_PATIENCE = 2.0
 
@@ -81,12 +83,20 @@ class Agent:
         if self._control_interest() != self._interest:
             self._interest = self._control_interest()
             self._selector.modify(self.control.fileno(), self._interest, self._on_control)
-        for key, events in self._selector.select(self._patience(now)):
+        patience = self._patience(now)
+        ready = self._selector.select(patience)
+        slept = self.clock() - now
+        if patience is not None and slept > patience + STOOD_STILL:
+            for keeper in self._keepers():
+                keeper.not_watched(slept)
+        for key, events in ready:
             key.data(events)
         now = self.clock()
         for keeper in self._keepers():
             if keeper.waits_for_us:
                 self._hear_it_or_end_it(keeper)
+            if keeper.ladder is None and keeper.overdue(now):
+                self._listen(keeper)  # it may have ended in time, and said so since we looked
             keeper.look_at_the_clock(now)
             keeper.climb(now, lambda what, k=keeper: self._unreapable(k, what))  # type: ignore[misc]
         if self.noticed:
@@ -353,9 +363,10 @@ class Agent:
                 keeper.went_deaf(self.clock())
 
     def _listen(self, keeper: Keeper) -> bool:
-        """What it has said; whether its end is still open. A deadline that has passed comes before all of it."""
+        """What it has said; whether its end is still open. A deadline that passed before it ended comes first."""
         found, open_ = keeper.read()
-        keeper.look_at_the_clock(self.clock())
+        ends = [message.at for message in found if isinstance(message, Done) and keeper.runs(message)]
+        keeper.look_at_the_clock(min([self.clock(), *ends]))
         keeper.heard = self.clock()
         for message in found:
             self._from_worker(keeper, message)
@@ -403,7 +414,7 @@ class Agent:
 
     def _done(self, keeper: Keeper, done: Done, now: float) -> None:
         here, current = keeper.here, keeper.current
-        if current is None or (current.item, current.attempt) != (done.item, done.attempt):
+        if current is None or not keeper.runs(done):
             return  # a test wrote it, or a fork of the worker
         if not keeper.was_handed(done.begins):
             keeper.start_ladder("crashed", f"its worker began {done.begins}, which it was not handed", now, dump=False)

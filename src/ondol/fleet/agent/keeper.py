@@ -18,7 +18,7 @@ from typing import Any
 
 from ondol.fleet import stacks
 from ondol.fleet.agent.launch import Started
-from ondol.fleet.messages import Clear, End, How, Message, MoveIn, RunItem
+from ondol.fleet.messages import Clear, Done, End, How, Message, MoveIn, RunItem
 from ondol.fleet.starts import SECTION_LIMIT, Limits, Place
 from ondol.host import killing, proctree
 
@@ -136,6 +136,11 @@ class Keeper:
         self.ahead = deque(message for message in self.ahead if not (every or message.item in taken))
         return back
 
+    def runs(self, done: Done) -> bool:
+        """It is about the attempt that runs here."""
+        now = self.current
+        return now is not None and (now.item, now.attempt) == (done.item, done.attempt)
+
     def was_handed(self, item: int | None) -> bool:
         return item is None or any(message.item == item for message in self.ahead)
 
@@ -217,6 +222,15 @@ class Keeper:
         if self.ladder is None and (broken := self.overdue(now)):
             deaf = self.phase == "deaf"
             self.start_ladder("crashed" if deaf else "timeout", broken, now, dump=not deaf)
+
+    def not_watched(self, seconds: float) -> None:
+        """So long its agent stood still, and perhaps everything (`docker pause`): nobody's time went by."""
+        self.heard += seconds
+        self._began += seconds
+        if self.deadline is not None:
+            self.deadline += seconds
+        if self.ladder is not None:
+            self.ladder.at += seconds
 
     def overdue(self, now: float) -> str | None:
         """Which limit it has broken, in words."""

@@ -227,7 +227,8 @@ class Worker:
         ahead = self.lane.take() if done.well and not message.last else None
         if not isinstance(ahead, RunItem):
             ahead = None
-        self.send(done._replace(begins=ahead.item if ahead else None, block=self._take_held()))
+        at = self.board.since
+        self.send(done._replace(begins=ahead.item if ahead else None, block=self._take_held(), at=at))
         return ahead
 
     def _must_be_clean(self, message: RunItem) -> bool:
