@@ -48,6 +48,8 @@ def steps() -> dict[str, tuple[float, Step]]:
             for state, limit in (("cold", 420.0), ("warm", 180.0)):
                 found[f"{name}:{way}:{state}"] = (limit, partial(suites.step, suite, way, state))
         found[f"{name}:kill"] = (150.0, partial(suites.kill, suite))
+        for when in ("first", "again", "kill"):
+            found[f"{name}:taken:{when}"] = (180.0, partial(suites.taken, suite, when))
     for what, limit in (("root", 420.0), ("publish", 420.0), ("before", 150.0), ("run", 200.0), ("test", 200.0)):
         found[f"users:{what}"] = (limit, partial(users.step, what))
     found["own:tests"] = (330.0, partial(of_ours, ["-m", "pytest", "-q", "tests/gpu"]))

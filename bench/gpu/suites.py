@@ -12,7 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,19 @@ def _store(suite: Suite, way: str) -> Path:
 def kill(suite: Suite, limit: float) -> Facts:
     """Four workers on a warm store, one of them killed while it runs an item."""
     return _run_ondol(suite, f"{suite.name}-kill", 4, _store(suite, "four"), limit, kill=True)
+
+
+def taken(suite: Suite, when: str, limit: float) -> Facts:
+    """A suite that nobody can fork: `first`, when nothing is known of it, `again`, and with a worker killed."""
+    words = ("-p", "bench.gpu.takes_device")
+    return _run_ondol(
+        replace(suite, ours=(*suite.ours, *words)),
+        f"{suite.name}-taken-{when}",
+        4,
+        _store(suite, "four"),
+        limit,
+        kill=when == "kill",
+    )
 
 
 def _run_ondol(suite: Suite, name: str, workers: int, store: Path, limit: float, kill: bool = False) -> Facts:

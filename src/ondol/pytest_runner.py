@@ -40,7 +40,7 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
     obey_the_ini_file(early_config, options)
     xdist_options.put_aside(early_config)
     spec = early_config.stash[SPEC] = wanted(early_config)
-    if spawned.is_spare():
+    if spawned.collects_from_facts():
         _answer_from_facts(early_config)
     if not spec or spawned.is_spawned():
         return
@@ -68,7 +68,7 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
     _answer_from_facts(early_config)
     os.environ.update(devices.thread_caps(len(fleet.devices) * per_device, os.environ))
     if node_process is None:
-        local_agent.begin(early_config, sum(not device.of_other_model for device in fleet.devices) * per_device)
+        local_agent.begin(early_config, fleet, per_device)
 
 
 def _answer_from_facts(config: pytest.Config) -> None:

@@ -83,6 +83,8 @@ class Suite:
     timeout: float = 0.0
     spawned: bool = False
     warm: int = 0
+    #: Tests take their device while they are collected.
+    takes_devices: bool = False
     depth: int = 2
     events: frozenset[str] = frozenset()
     #: How often each moves, compared with the others.
@@ -132,6 +134,7 @@ def draw(seed: int, **focus: Any) -> Suite:
     suite.depth = 1 if careful else rng.choice([2, 2, 8])
     suite.spawned = focus.get("spawned", suite.spawned)
     suite.warm = rng.choice([0, len(suite.slots)]) if suite.spawned else 0
+    suite.takes_devices = suite.spawned and rng.random() < 0.3
     suite.events = frozenset(rng.sample(EVENTS, rng.choice([0, 0, 1, 1, 2, 3])))
     suite.paces = {who: rng.choice([0.05, 0.3, 1.0, 3.0]) for who in ("worker", "agent", "controller")}
     return replace(suite, **focus)
@@ -277,7 +280,8 @@ class Worker:
             if not isinstance(message, messages.MoveIn):
                 raise Dead(0)
             self.board._heard = 0
-            self.place = Place(**message.place)
+            home, self.place = self.place.env, Place(**message.place)
+            assert home.items() <= self.place.env.items(), f"w{self.pid} holds {home}, not {self.place.env}"
             yield
         yield from self._serve()
 

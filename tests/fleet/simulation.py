@@ -61,7 +61,8 @@ class Launcher(SpawnLauncher):
     """Forks and spawns cost nothing here; `SpawnLauncher` is what an agent knows spares by."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(Session([], "", "", False))
+        devices = world.suite.devices if world.suite.takes_devices else []
+        super().__init__(Session([], "", "", False, [{"ONDOL_DEVICE": device.name} for device in devices]))
         self.world = world
 
     def start(self, place: Place, inherited: Iterable[int]) -> Started:

@@ -116,6 +116,11 @@ def takes_killed_spares(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Spares, "_end", end)
 
 
+def moves_who_holds_a_device(patch: pytest.MonkeyPatch) -> None:
+    """Whoever waits is taken for any device."""
+    patch.setattr(Spares, "take", lambda self, _env: self.waiting.pop(0) if self.waiting else None)
+
+
 def runs_on_after_ctrl_c(patch: pytest.MonkeyPatch) -> None:
     """What comes back then is handed to a new worker, which leaves at once; and again."""
     whole = Agent._pump
@@ -145,6 +150,7 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, Any]] = {
     blames_who_was_next: {"kinds": ["dies-after"]},
     waits_for_who_waits: {"kinds": ["mute"]},
     takes_killed_spares: {"kinds": ["crash"], "spawned": True},
+    moves_who_holds_a_device: {"kinds": ["crash"], "spawned": True, "takes_devices": True},
     runs_on_after_ctrl_c: {"kinds": [], "depth": 8, "events": frozenset({"interrupt"})},
     forgets_what_was_passed_over: {"kinds": ["steals"]},
 }

@@ -60,6 +60,11 @@ class Fleet(NamedTuple):
         told = {name: visible for name in variables if name}
         return {**told, "ONDOL_DEVICE": ",".join(d.name for d in chosen)}
 
+    @property
+    def homes(self) -> list[dict[str, str]]:
+        """For workers that hold their device while they wait: only where somebody can say how much of it is free."""
+        return [self.environment([d]) for d in self.devices if d.kind == "cuda" and not d.of_other_model]
+
 
 def parse_indices(text: str) -> list[int]:
     """`0-3,6` → [0, 1, 2, 3, 6]."""
@@ -221,6 +226,19 @@ def nvidia_cards() -> dict[str, tuple[int, str]]:
             return found
     except Exception:
         return {str(n): (0, model) for n, model in enumerate(accelerator.nvidia_models())}
+
+
+def half_is_free(env: Mapping[str, str]) -> bool:
+    """Of the memory of the device that this environment selects; False when nobody can say."""
+    selected = env.get("CUDA_VISIBLE_DEVICES", "")
+    try:
+        with _nvml() as nvml:
+            by_number = is_number(selected)
+            find = nvml.nvmlDeviceGetHandleByIndex if by_number else nvml.nvmlDeviceGetHandleByUUID
+            memory = nvml.nvmlDeviceGetMemoryInfo(find(int(selected) if by_number else selected))
+            return int(memory.free) * 2 >= int(memory.total)
+    except Exception:
+        return False
 
 
 def thread_caps(workers: int, env: Mapping[str, str]) -> dict[str, str]:

@@ -71,6 +71,9 @@ class Session(NamedTuple):
     base: str
     #: Some tests lie outside of the root: their ids depend on what was named on the command line.
     as_named: bool
+    #: For a suite that takes its device while it is collected: what each device's worker has in its environment. One
+    #: that collects before it is known where it lives must be started for a device then.
+    homes: list[dict[str, str]] = []
 
 
 class UnderFront(NamedTuple):

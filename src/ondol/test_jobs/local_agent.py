@@ -1,7 +1,8 @@
 """How the agent of this machine is started: by fork where the process is clean, else by a new interpreter.
 
 Where the last run of the same tests had to spawn, the agent and its workers start before anything is collected, so that
-their imports pass beside the controller's own. If this run can fork after all, they are ended and nobody hears of them.
+their imports pass beside the controller's own. Where that run's tests took their device while they were collected, each
+is started for a device. If this run can fork after all, they are ended and nobody hears of them.
 """
 
 import gc
@@ -28,6 +29,8 @@ from ondol.test_jobs import worker_tmp
 
 #: Suites that had to spawn are remembered, the newest so many.
 REMEMBERED = 200
+#: After the key of a suite that takes its device while it is collected.
+_TOOK_DEVICES = "+device"
 
 
 def limits_of(options: Any) -> Limits:
@@ -43,10 +46,10 @@ def rules_of(options: Any, tmpdir: str) -> Rules:
 class Early:
     """An agent that was started before the collection, and its workers. It ends with pytest at the latest."""
 
-    def __init__(self, config: pytest.Config, workers: int) -> None:
+    def __init__(self, config: pytest.Config, workers: int, homes: list[dict[str, str]]) -> None:
         options, params = config.known_args_namespace, config.invocation_params
         self._tmpdir = worker_tmp.make(tempfile.gettempdir())
-        joined = Session([str(word) for word in params.args], str(params.dir), "", False)
+        joined = Session([str(word) for word in params.args], str(params.dir), "", False, homes)
         self._link: link.AgentLink | None = link.start_spawned(
             joined, limits_of(options), rules_of(options, self._tmpdir)
         )
@@ -56,7 +59,7 @@ class Early:
         """Once: it belongs to the run from now on."""
         taken, self._link = self._link, None
         if taken is not None:
-            taken.send(messages.Join(session.base, session.as_named))
+            taken.send(messages.Join(session.base, session.as_named, session.homes))
         return taken
 
     def drop(self) -> None:
@@ -70,12 +73,17 @@ class Early:
         shutil.rmtree(self._tmpdir, ignore_errors=True)
 
 
-def begin(config: pytest.Config, workers: int) -> None:
+def begin(config: pytest.Config, fleet: Fleet, per_device: int) -> None:
     """Before conftests are loaded; does nothing where the last run forked."""
     options = config.known_args_namespace
-    idle = options.collectonly or options.help or options.version or options.ondol_start == "fork"
-    if not idle and _key(config) in history.load(_kept()):
-        config.pluginmanager.register(Early(config, workers), "ondol-early")
+    if options.collectonly or options.help or options.version or options.ondol_start == "fork":
+        return
+    known, key = history.load(_kept()), _key(config)
+    took_devices = key + _TOOK_DEVICES in known
+    homes = fleet.homes if took_devices else []
+    workers = per_device * sum(not device.of_other_model for device in fleet.devices)
+    if homes or (key in known and not took_devices):
+        config.pluginmanager.register(Early(config, workers, homes), "ondol-early")
 
 
 def _kept() -> Path:
@@ -91,9 +99,12 @@ def _key(config: pytest.Config) -> str:
 
 def _remember(config: pytest.Config, spawned: bool) -> None:
     known, key = history.load(_kept()), _key(config)
-    if spawned != (key in known):
-        known.pop(key, None)
-        known.update({key: time.time()} if spawned else {})
+    before = known.keys() & {key, key + _TOOK_DEVICES}
+    now = {key + _TOOK_DEVICES if fork_check.device_in_use() else key} if spawned else set()
+    if now != before:
+        for one in before:
+            del known[one]
+        known.update(dict.fromkeys(now, time.time()))
         history.save(_kept(), dict(list(known.items())[-REMEMBERED:]))
 
 
@@ -108,7 +119,7 @@ class LocalAgent:
         self._rules = rules_of(config.option, tmpdir)
         self._base = pytest_inside.base_temp(config)
         self._early: Early | None = config.pluginmanager.get_plugin("ondol-early")
-        self._devices = fleet.devices
+        self._fleet = fleet
         self.why_not = fork_check.why_not_fork(config, fleet.environment(fleet.devices[:1]))
         _remember(config, self.why_not is not None)
 
@@ -117,8 +128,10 @@ class LocalAgent:
         mode = "forked from the collected session"
         if self.why_not is not None:
             mode = f"spawned, each collecting what it is sent ({self.why_not})"
-        if others := [f"{d.name} ({d.model})" for d in self._devices if d.of_other_model]:
-            mode += f"; collected for {self._devices[0].model}, those on {', '.join(others)} collect for themselves"
+        if others := [f"{d.name} ({d.model})" for d in self._fleet.devices if d.of_other_model]:
+            mode += (
+                f"; collected for {self._fleet.devices[0].model}, those on {', '.join(others)} collect for themselves"
+            )
         return mode
 
     def close(self) -> None:
@@ -134,7 +147,7 @@ class LocalAgent:
             gc.unfreeze()  # a worker finds the garbage of the imports as plain pytest would
             started: Link = link.start_forked(self._session, self._base, self._limits, rules, self._private)
         else:
-            joined = spawned.to_join(self._session)
+            joined = spawned.to_join(self._session, self._fleet)
             early = self._early.join(joined) if self._early else None
             started = early or link.start_spawned(joined, self._limits, rules)
         # No item runs here, and nothing that was collected goes away: nobody need look through it again and again.

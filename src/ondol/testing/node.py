@@ -161,7 +161,8 @@ class NodePlugin:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""
         channel = self._node_process.channel
         os.set_inheritable(channel.fileno(), True)
-        start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, spawned.to_join(session))
+        joined = spawned.to_join(session, self._fleet)
+        start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, joined)
         pytest_inside.stop_capture(self._config)
         os.environ.update(as_environment(start))
         os.execv(sys.executable, own_python.python("ondol.fleet.agent"))

@@ -48,7 +48,7 @@ class Agent:
         self.clock = clock
         self.slots: dict[str, HostSlot] = {}
         self.probes: list[RunningProbe] = []
-        self.spares = Spares(self._start_spare if isinstance(launcher, SpawnLauncher) else None)
+        self.spares = Spares(self._start_spare, launcher if isinstance(launcher, SpawnLauncher) else None)
         self.leaving = False
         self.interrupting = False
         self.noticed = False
@@ -171,7 +171,7 @@ class Agent:
                 self.spares.warm(command.workers)
             case messages.Join():
                 assert isinstance(self.launcher, SpawnLauncher)
-                self.launcher.session = self.launcher.session._replace(base=command.base, as_named=command.as_named)
+                self.launcher.session = self.launcher.session._replace(**command._asdict())
             case messages.Interrupt():
                 self._interrupt()
             case messages.Finish():
@@ -267,7 +267,7 @@ class Agent:
         here.generation += 1
         name = f"{here.name.replace(':', '-').replace('/', '-')}-{here.generation}"
         place = Place(name, here.name, here.env, "", here.devices, self.rules.hygiene)
-        spare = None if place.collects else self.spares.take()
+        spare = None if place.collects else self.spares.take(here.env)
         place = place._replace(tmpdir=spare.place.tmpdir if spare else self._new_tmpdir())
         if spare is None or not isinstance(self.launcher, SpawnLauncher):
             return self._start(here, place)
@@ -276,9 +276,9 @@ class Agent:
         self.spares.stand_by([*self._keepers(), spare])
         return spare
 
-    def _start_spare(self) -> Keeper:
+    def _start_spare(self, env: dict[str, str]) -> Keeper:
         """At no place: nobody waits for it, and nobody is told of it."""
-        place = Place("spare", "", {}, self._new_tmpdir(), [], self.rules.hygiene)
+        place = Place("spare", "", env, self._new_tmpdir(), [], self.rules.hygiene)
         here = HostSlot("", {}, [])
         here.worker = self._start(here, place)
         return here.worker

@@ -1,14 +1,19 @@
 """Spawned workers that have collected and belong to no slot yet: who needs a worker takes one and waits for no import.
 
 Before a run they start beside the controller's own collection; during it one stands by, where there is memory for it.
-One that opened a device while it collected has left by itself: it would hold the device for as long as it waits.
+Where the suite takes its device while it is collected, each is started for a device and serves that one only, and one
+stands by on each. One that holds any other device, or one whose memory tests need, has left by itself.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from ondol.fleet.agent.keeper import Keeper
+from ondol.fleet.agent.launch import SpawnLauncher
 from ondol.host import killing, proctree
+
+#: The variable that tells for which device a spare was started, if for one.
+DEVICE = "ONDOL_DEVICE"
 
 
 def fits(worker: int, free: int) -> bool:
@@ -17,15 +22,16 @@ def fits(worker: int, free: int) -> bool:
 
 
 class Spares:
-    """What an agent has in hand; `start` makes one. None where workers are forked and cost nothing."""
+    """What an agent has in hand; `start` makes one. None where workers are forked (no `launcher`) and cost nothing."""
 
-    def __init__(self, start: Callable[[], Keeper] | None) -> None:
+    def __init__(self, start: Callable[[dict[str, str]], Keeper], launcher: SpawnLauncher | None) -> None:
         self._start = start
+        self._launcher = launcher
         self.waiting: list[Keeper] = []
         #: Killed, and not gone yet: nobody may take one of them.
         self._ended: list[Keeper] = []
         #: None is wanted any more, or one died while it collected or did not fit: another one would, too.
-        self._over = start is None
+        self._over = launcher is None
 
     @property
     def all(self) -> list[Keeper]:
@@ -33,25 +39,36 @@ class Spares:
 
     def warm(self, count: int) -> None:
         """Workers that the run will need in any case."""
-        if self._start is not None:
-            self.waiting += [self._start() for _ in range(count)]
+        if self._launcher is not None:
+            homes = self._launcher.session.homes or [{}]
+            self.waiting += [self._start(homes[number % len(homes)]) for number in range(count)]
 
-    def stand_by(self, workers: Iterable[Keeper]) -> None:
-        """There is more to run: have one in hand."""
-        if self._start is None or self._over or self.waiting:
+    def stand_by(self, workers: Sequence[Keeper]) -> None:
+        """There is more to run: have one in hand, or one for each device if it must be started for one."""
+        if self._over or self._launcher is None:
             return
-        largest = max((proctree.resident(keeper.pid) for keeper in workers), default=0)
-        self._over = not fits(largest, proctree.free_memory())
-        self.warm(0 if self._over else 1)
+        there = [keeper.place.env for keeper in self.waiting]
+        for home in self._launcher.session.homes or [{}]:
+            if home in there or (there and not home):
+                continue
+            largest = max((proctree.resident(keeper.pid) for keeper in workers), default=0)
+            self._over = not fits(largest, proctree.free_memory())
+            if self._over:
+                return
+            self.waiting.append(self._start(home))
 
     def trim(self) -> None:
         """Items have ended: whoever needed one at the start has taken it."""
-        self._end(self.waiting[1:])
+        kept = {keeper.place.env.get(DEVICE, ""): keeper for keeper in reversed(self.waiting)}
+        self._end([keeper for keeper in self.waiting if keeper not in kept.values()])
 
-    def take(self) -> Keeper | None:
-        """The one that is ready, or will be first."""
-        self.waiting.sort(key=lambda keeper: keeper.state != "waiting")
-        return self.waiting.pop(0) if self.waiting else None
+    def take(self, env: dict[str, str]) -> Keeper | None:
+        """The one that is ready, or will be first, of those that can live there."""
+        fit = [keeper for keeper in self.waiting if keeper.place.env.get(DEVICE) in (None, env.get(DEVICE))]
+        taken = min(fit, key=lambda keeper: keeper.state != "waiting", default=None)
+        if taken is not None:
+            self.waiting.remove(taken)
+        return taken
 
     def collected(self, keeper: Keeper) -> None:
         """It stays while it fits, unless somebody waits for it already."""

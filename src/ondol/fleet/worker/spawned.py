@@ -4,6 +4,7 @@ import faulthandler
 import json
 import mmap
 import os
+import select
 import signal
 import socket
 from collections.abc import Generator
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import fork_check, pytest_inside, starts, wire
+from ondol.fleet import devices, fork_check, pytest_inside, starts, wire
 from ondol.fleet.board import SIZE, Board, Given
+from ondol.fleet.devices import Fleet
 from ondol.fleet.messages import Listed, MoveIn, Spare
 from ondol.fleet.starts import WORKER_ENV, AsWorker, Place, Session, UnderFront
 from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
@@ -32,21 +34,25 @@ def obey_the_front() -> bool:
     return True
 
 
-def to_join(session: pytest.Session) -> Session:
-    """This session as a spawned worker must know it."""
+def to_join(session: pytest.Session, fleet: Fleet | None = None) -> Session:
+    """This session as a spawned worker must know it; of a `fleet`, whose devices some may hold while they wait."""
     config, params = session.config, session.config.invocation_params
     outside = any(not item.path.is_relative_to(config.rootpath) for item in session.items)
     arguments = [str(argument) for argument in params.args]
-    return Session(arguments, str(params.dir), str(pytest_inside.base_temp(config) or ""), outside)
+    homes = fleet.homes if fleet and fork_check.device_in_use() else []
+    return Session(arguments, str(params.dir), str(pytest_inside.base_temp(config) or ""), outside, homes)
 
 
 def is_spawned() -> bool:
     return WORKER_ENV in os.environ
 
 
-def is_spare() -> bool:
-    """It will collect before it is known where it lives."""
-    return is_spawned() and not json.loads(os.environ[WORKER_ENV])["place"]["slot"]
+def collects_from_facts() -> bool:
+    """It will collect before it is known where it lives, and on which device."""
+    if not is_spawned():
+        return False
+    place = json.loads(os.environ[WORKER_ENV])["place"]
+    return not place["slot"] and not place["env"]
 
 
 def adopt() -> tuple[Given, Session] | None:
@@ -141,10 +147,10 @@ class SpawnedWorker:
         return True
 
     def _find_a_place(self, lookup: ItemFinder) -> Place:
-        """Collect, and wait until a worker is needed. Never returns if none is, or with a device in its hands."""
+        """Collect, and wait until a worker is needed. Never returns if none is, or with a device that is not for it."""
         lookup.collect()
         given = self._given
-        if fork_check.device_in_use() is None:
+        if fork_check.device_in_use() is None or self._may_hold_its_device():
             given.channel.send(Spare())
             message = given.channel.receive()
             if isinstance(message, MoveIn):
@@ -157,6 +163,12 @@ class SpawnedWorker:
                 return place
         pytest_inside.run_exit_handlers()
         os._exit(0)
+
+    def _may_hold_its_device(self) -> bool:
+        """The one that it was started for, if somebody waits for it already, or tests have memory enough beside it."""
+        given = self._given
+        waited_for = bool(select.select([given.channel], [], [], 0)[0])
+        return bool(given.place.env) and (waited_for or devices.half_is_free(given.place.env))
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str) -> None:
         """At once, whoever it is: a terminal reporter greets when the session starts."""
