@@ -76,4 +76,14 @@ def test_the_last_failure_is_hidden(program: Program, store_path: Path, tmp_path
     assert (done.returncode, runs.read_text()) == (9, "xx")
     said = [line for line in done.stderr.splitlines() if line.startswith("RuntimeError: ")]
     assert said == ["RuntimeError: Triton Error [CUDA]: device kernel image is invalid"] * 2
-    assert "with an empty one" in done.stderr
+    assert "it starts anew, empty" in done.stderr
+
+
+def test_what_the_last_attempt_broke_on_is_set_aside_too(program: Program, store_path: Path, tmp_path: Path) -> None:
+    """It would be published, and the next job would meet it."""
+    runs = tmp_path / "runs"
+    code = MEETS_A_TORN_ENTRY.replace('if runs.read_text() == "x":\n    write_triton_entry(cache, 2)', "if True:")
+    code = code.replace("write_triton_entry(cache, 1)", "write_triton_entry(cache, len(runs.read_text()))")
+    done = run(program, store_path, runs, code, "--retries", "1")
+    assert (done.returncode, runs.read_text()) == (1, "xx"), done.stderr
+    assert done.stderr.count("1 entry set aside") == 2, done.stderr

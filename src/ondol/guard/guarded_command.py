@@ -103,7 +103,7 @@ class Guard:
                 # Now: the command may replace the very venv that we live in (`uv sync`).
                 self._safely("nothing will be healed", signature.load)
             self.report.status = exitcodes.INTERNAL  # until the command has ended
-            self._safely("how the command ended is all that is known", self._attempt_until_final)
+            self._safely("how the command ended is all that is known", self._attempt)
             return self.report.status
         finally:
             self._safely("the lock goes with this process", self._lock.release)
@@ -117,20 +117,8 @@ class Guard:
         if family:
             self._heal(family)
 
-    def _attempt_until_final(self) -> None:
-        for left in range(self._request.retries, -1, -1):
-            before = self._safely("not tried once more", standard_input.look)
-            tail = self._run_command()
-            if not self._may_be_the_cache() or not self._safely("not healed", partial(self._mended_after, tail)):
-                return
-            if not left or before is None or not self._can_repeat(before):
-                return
-            self._tell("trying once more")
-
-    def _may_be_the_cache(self) -> bool:
-        """A command that never ran, or was ended by a signal, says nothing about its cache."""
-        failed = 0 < self.report.status < exitcodes.from_signal(0)
-        return failed and not self.report.not_started and self._request.heal != "off"
+    def _attempt(self) -> None:
+        run_until_final(self._request.retries, self._run_command, self._mended_after, self._tell, self._safely)
 
     def _run_command(self) -> bytes:
         def on_end(ended: command.CommandEnded) -> None:
@@ -147,6 +135,8 @@ class Guard:
 
     def _mended_after(self, tail: bytes) -> bool:
         """Judge a failure by the end of its output; if it was the cache, heal that. Whether to try once more."""
+        if self._request.heal == "off" or self.report.not_started or not may_be_the_cache(self.report.status):
+            return False
         verdict = match.judge(tail.decode("utf-8", "replace"))
         fault = verdict.signature.id if verdict.signature else ""
         self.report.attempts[-1] = self.report.attempts[-1]._replace(verdict=verdict.kind, fault=fault)
@@ -190,12 +180,6 @@ class Guard:
             self._tell(f"kept in {healed.folder} on {healed.host}; delete it when you like")
         return healed
 
-    def _can_repeat(self, before: standard_input.InputState) -> bool:
-        if standard_input.rewind(before):
-            return True
-        self._tell("the cache is healed; not tried once more, because the standard input has been read")
-        return False
-
     def _safely(self, otherwise: str, step: Callable[[], Any]) -> Any:
         """A bug of ours costs protection, never the command."""
         try:
@@ -211,6 +195,33 @@ class Guard:
         if text.startswith("warning: "):
             self.report.warnings.append(text.removeprefix("warning: "))
         self._say(text)
+
+
+def may_be_the_cache(status: int) -> bool:
+    """A command that succeeded, or was ended by a signal, says nothing about its cache."""
+    return 0 < status < exitcodes.from_signal(0)
+
+
+def run_until_final(
+    retries: int,
+    run: Callable[[], bytes],
+    mended: Callable[[bytes], bool],
+    tell: Tell,
+    safely: Callable[[str, Callable[[], Any]], Any],
+) -> None:
+    """Run it until it ends otherwise than by its cache's fault, or the retries are used up.
+
+    The cache is mended after the last failure too: others come later, and what it broke on is not published.
+    """
+    for left in range(retries, -1, -1):
+        before = safely("not tried once more", standard_input.look)
+        tail = run()
+        if not safely("not healed", partial(mended, tail)) or not left or before is None:
+            return
+        if not standard_input.rewind(before):
+            tell("the cache is healed; not tried once more, because the standard input has been read")
+            return
+        tell("one more attempt")
 
 
 def run_captured(

@@ -5,33 +5,33 @@ through us; without the option neither is touched.
 """
 
 from collections.abc import Callable
+from functools import partial
 
-from ondol import exitcodes, units
+from ondol import units
 from ondol.explain import match, signature
 from ondol.guard import guarded_command, healing
 from ondol.guard.healing import HEALERS
 from ondol.guard.lock import CacheLock
-from ondol.host import command, files, standard_input
+from ondol.host import command, files
 from ondol.jobs.job import Job
 
 
 def run(job: Job, on_end: Callable[[command.CommandEnded], None]) -> None:
-    """Run the command until it ends otherwise than by a cache's fault, or the retries are used up."""
+    """As `ondol guard` does it."""
     signature.load()  # before the command, which may replace the very venv that we live in
-    for left in range(job.retries, -1, -1):
-        before = standard_input.look()
-        tail = guarded_command.run_captured(job.argv, job.env, on_end, job.report.warn, through=job.through)
-        if not left or not _mended(job, tail):
-            return
-        if not standard_input.rewind(before):
-            job.report.remarks.append("not tried once more: the standard input has been read")
-            return
+    guarded_command.run_until_final(
+        job.retries,
+        lambda: guarded_command.run_captured(job.argv, job.env, on_end, job.report.warn, through=job.through),
+        partial(_mended, job),
+        job.report.remarks.append,
+        lambda _otherwise, step: step(),
+    )
 
 
 def _mended(job: Job, tail: bytes) -> bool:
     """Whether the failure was a cache's and something was done about it."""
-    if not 0 < job.report.status < exitcodes.from_signal(0):
-        return False  # it succeeded, or was ended by a signal: neither says anything about a cache
+    if not guarded_command.may_be_the_cache(job.report.status):
+        return False
     verdict = match.judge(tail.decode("utf-8", "replace"))
     if verdict.kind != "cache" or verdict.signature is None:
         return False
@@ -50,12 +50,12 @@ def _mend_room(job: Job, family: str) -> None:
     job.no_more_progress()
     if report.mended:
         taken = [one.path for one in report.taken if one.kept]
-        job.report.remarks.append(f"{family}: {units.entries(len(taken))} set aside ({taken[0]} …), tried once more")
+        job.report.remarks.append(f"{family}: {units.entries(len(taken))} set aside ({taken[0]} …)")
         return
     files.remove_tree(cache)
     job.open_room().make_cache_dir(family)
     job.forget(family)
-    job.report.remarks.append(f"{family}: nothing in the cache is visibly torn; tried once more with an empty one")
+    job.report.remarks.append(f"{family}: nothing in the cache is visibly torn; it starts anew, empty")
 
 
 def _mend_shared(job: Job, family: str) -> bool:
@@ -69,7 +69,5 @@ def _mend_shared(job: Job, family: str) -> bool:
         job.no_more_progress()
     if report.mended:
         kept = sum(bool(one.kept) for one in report.taken)
-        job.report.remarks.append(
-            f"{family}: {units.entries(kept)} of {lock.cache} set aside, kept in {report.folder}; tried once more"
-        )
+        job.report.remarks.append(f"{family}: {units.entries(kept)} of {lock.cache} set aside, kept in {report.folder}")
     return report.mended
