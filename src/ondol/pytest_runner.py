@@ -245,7 +245,7 @@ class Runner:
         self.book.write(journal.Over(status, self.book.record.counts() if self.ran else {}))
         if self.ran and not self.config.stash[FRONT] and self.book.ours:
             where = run_session.option(self.config, "history") or past_runs.settings().history
-            self.not_kept = past_runs.keep(self.book.path, where)
+            self.not_kept = past_runs.keep(self.book.path, where, self.book.record)
 
     def pytest_unconfigure(self) -> None:
         self.book.close()

@@ -86,6 +86,18 @@ def test_several_runs_in_one_file_are_told_apart(tmp_path: Path, history: str) -
     assert b"".join(whole) == path.read_bytes(), "each has its own lines and no others"
 
 
+@pytest.mark.parametrize("followed", [b"", b'{"t": 9.0, "e": "room", "nod'])
+def test_who_has_run_it_need_not_read_it_again(tmp_path: Path, history: str, followed: bytes) -> None:
+    """The same file, whoever keeps it; also where the story of its room was cut off."""
+    path = write_run(write_run(tmp_path / "j.jsonl", "failed"), "passed", "not-run", "failed", flaky=True)
+    path.write_bytes(path.read_bytes() + followed)
+    assert kept.keep(path, history) == kept.keep(path, f"{history}-too", load(path)) == ""
+    (name,) = os.listdir(history)
+    assert os.listdir(f"{history}-too") == [name]
+    assert Path(history, name).read_bytes() == Path(f"{history}-too", name).read_bytes()
+    assert len(load(Path(history, name)).items) == 3
+
+
 def test_what_is_kept_is_a_journal_for_zstd_and_for_report(tmp_path: Path, history: str) -> None:
     zstandard = pytest.importorskip("zstandard")
     kept.keep(write_run(tmp_path / "j.jsonl", "passed", "failed"), history)

@@ -105,6 +105,7 @@ Event = OfItems | OfRun | Heard
 _TAGS: dict[Any, str] = {kind: re.sub(r"\B([A-Z])", r"-\1", kind.__name__).lower() for kind in get_args(Event)}
 _TAGS |= {WorkerUp: "worker", Probed: "probe", NodeRoom: "room"}
 _KINDS = {tag: kind for kind, tag in _TAGS.items()}
+_OF_ITEM = re.compile(rb'\{"t": [\d.e+-]+, "e": "(%s)"' % "|".join(_TAGS[kind] for kind in get_args(OfItems)).encode())
 _to_json = json.JSONEncoder(default=repr).encode
 
 
@@ -169,10 +170,9 @@ def _open(path: Path) -> int:
     return fd
 
 
-def read(path: Path, start: int = 0) -> Iterator[dict[str, Any]]:
-    """Every whole line from byte `start` on; a torn last line is what a kill leaves, not an error."""
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole line; a torn last line is what a kill leaves, not an error."""
     with open(path, "rb") as file:
-        file.seek(start)
         yield from _whole(_unpacked(path) if path.name.endswith(KEPT) else file)
 
 
@@ -195,9 +195,16 @@ def _whole(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def events(path: Path, start: int = 0) -> Iterator[tuple[float, Event]]:
+def events(path: Path) -> Iterator[tuple[float, Event]]:
     """Every event with its time."""
-    return _known(read(path, start))
+    return _known(read(path))
+
+
+def of_run(path: Path, start: int) -> Iterator[tuple[float, Event]]:
+    """From byte `start` on, those that are not about one item, which are most: these are not even parsed."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        yield from _known(_whole(line for line in file if not _OF_ITEM.match(line)))
 
 
 def events_in(data: bytes) -> Iterator[tuple[float, Event]]:

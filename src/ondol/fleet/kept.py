@@ -6,6 +6,7 @@ directory everybody removes what is too old of his own files only.
 """
 
 import hashlib
+import io
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from ondol.errors import OndolError
 from ondol.fleet import journal as journals
 from ondol.fleet import past
 from ondol.fleet.journal import KEPT
-from ondol.fleet.record import of_bytes
+from ondol.fleet.record import RunRecord, of_bytes
 from ondol.host import files, identity
 from ondol.host.zstd import ZstdError
 
@@ -39,11 +40,14 @@ def folder() -> str:
     return os.path.join(identity.user_state_dir(), "ondol", "history")
 
 
-def keep(journal: Path, where: str = "") -> str:
-    """Keep the last run in this journal; returns what is wrong, in words, for this never fails a run."""
+def keep(journal: Path, where: str = "", record: RunRecord | None = None) -> str:
+    """Keep the last run in this journal; returns what is wrong, in words, for this never fails a run.
+
+    `record`: what that run adds up to, of who knows it already and need not read it again.
+    """
     try:
         data = _last_run(journal)
-        record = of_bytes(data)
+        record = record or of_bytes(data)
         if not record.items:
             return ""  # nothing was run: help was asked for, or no test was found
         # By time, down to what a journal tells, and unique.
@@ -60,10 +64,13 @@ def keep(journal: Path, where: str = "") -> str:
 def _last_run(journal: Path) -> bytes:
     """A file may hold several runs; what follows a run's last line is the next one's, except the story of its room."""
     data, _ = files.read_regular(str(journal), journals.LONGEST)
-    lines = data.splitlines(keepends=True)
-    ends = [number + 1 for number, line in enumerate(lines) if _OVER.match(line)]
-    starts = [0, *(end + bool(_ROOM.match(b"".join(lines[end : end + 1]))) for end in ends)]
-    return b"".join(lines[max(start for start in starts if start == 0 or start < len(lines)) :])
+    start, at, over = 0, 0, False
+    for line in io.BytesIO(data):  # one at a time: a list of all of them is twice as large as the journal
+        if over and not _ROOM.match(line):
+            start, over = at, False
+        over = over or bool(_OVER.match(line))
+        at += len(line)
+    return data[start:]
 
 
 def _write(where: str, name: str, data: bytes) -> None:

@@ -6,6 +6,7 @@ its process with our end of the channel. Reports travel as one block of bytes, w
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from types import UnionType
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -375,7 +376,15 @@ def opened(block: bytes) -> list[Report]:
         found = json.loads(block or b"[]")
     except ValueError:
         return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    reports = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    for report in reports:
+        report.update({name: once(report[name]) for name in ("when", "outcome") if name in report})
+    return reports
+
+
+def once(word: Any) -> Any:
+    """The same object each time: every report brings its own copy of words that thousands of them share."""
+    return sys.intern(word) if type(word) is str else word
 
 
 def unpack(data: Any) -> Message | None:

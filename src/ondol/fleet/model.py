@@ -11,7 +11,7 @@ TASK_SUFFIX = ".ondol.toml"
 EXIT_CODE = "exit_code"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Work:
     """One item as the scheduler sees it. `index` is its place in the collected list and its only identity."""
 

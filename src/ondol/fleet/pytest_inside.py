@@ -30,6 +30,7 @@ from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_skip_marks
 
 from ondol.fleet import xdist
+from ondol.fleet.messages import once
 
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
@@ -426,7 +427,7 @@ def reports_from_wire(item: pytest.Item, reports: Sequence[dict[str, Any]]) -> l
         if "location" in data:
             known["location"] = tuple(data["location"])
         if "keywords" in data:
-            known["keywords"] = dict.fromkeys(data["keywords"], 1)
+            known["keywords"] = dict.fromkeys(map(once, data["keywords"]), 1)
         found.append(report_from_wire(item, {**data, **known}))
     return found
 

@@ -6,6 +6,7 @@ what was never reached is not-run. Nothing is missing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ class AttemptRecord:
     phase: str = ""
     #: For pytest's own reporters, until they have seen them: the journal has `phases`.
     reports: Sequence[Report] = field(default=(), compare=False, repr=False)
-    warnings: list[dict[str, Any]] = field(default_factory=list, compare=False, repr=False)
+    warnings: Sequence[dict[str, Any]] = field(default=(), compare=False, repr=False)
 
     def end(self, event: journal.End, at: float) -> None:
         self.outcome, self.cause, self.reason = event.outcome, event.cause, event.reason
@@ -91,7 +92,7 @@ class ItemRecord:
 
     def forget_reports(self) -> None:
         for attempt in self.attempts:
-            attempt.reports, attempt.warnings = (), []
+            attempt.reports = attempt.warnings = ()
 
 
 @dataclass
@@ -169,9 +170,10 @@ class RunRecord:
             self.story.append((at, event))
         match event:
             case journal.Start():
-                attempt = AttemptRecord(event.attempt, event.device, event.worker, event.warm, at, slot=event.slot)
+                slot, worker = sys.intern(str(event.slot)), sys.intern(str(event.worker))  # once for all
+                attempt = AttemptRecord(event.attempt, event.device, worker, event.warm, at, slot=slot)
                 self.items[event.item].attempts.append(attempt)
-                self.running[event.slot] = event.item, attempt
+                self.running[slot] = event.item, attempt
             case journal.Withdrawn():
                 self.items[event.item].attempts.pop()
                 self.running.pop(event.slot, None)

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,9 +128,9 @@ class PytestShow:
         start = pytest_inside.quiet_logstart(node) if self._name else hook.pytest_runtest_logstart
         start(nodeid=node.nodeid, location=node.location)
         earlier = [_earlier(node, attempt) for attempt in item.attempts[:-1]]
-        properties, final = _properties(item), Final(Verdict(item.verdict), item.flaky, item.why)
+        properties, final = _properties(item), _final(item.verdict, item.flaky, item.why)
         for report in last:
-            report.user_properties += properties
+            report.user_properties = [*report.user_properties, *properties]
             report.ondol_final = final  # type: ignore[attr-defined]
         for report in (*earlier, *last):
             if item.attempts:
@@ -202,11 +203,16 @@ def _made(node: pytest.Item, when: Any, text: str, seconds: float) -> pytest.Tes
     )
 
 
+# Thousands of items have the same ones, and pytest keeps their reports to its end.
+_final = lru_cache(256)(lambda verdict, flaky, why: Final(Verdict(verdict), flaky, why))
+_place = lru_cache(256)(lambda device, worker: (("ondol_device", device or "cpu"), ("ondol_worker", worker)))
+
+
 def _properties(item: ItemRecord) -> list[tuple[str, object]]:
     if not item.attempts:
         return []
     last = item.attempts[-1]
-    found: list[tuple[str, object]] = [("ondol_device", last.device or "cpu"), ("ondol_worker", last.worker)]
+    found: list[tuple[str, object]] = [*_place(last.device, last.worker)]
     if len(item.attempts) > 1:
         found.append(("ondol_attempts", len(item.attempts)))
     if item.why:

@@ -45,14 +45,14 @@ def believed(found: Settings) -> kept.Believes:
     return partial(owners.believes, owners.Reader(os.geteuid(), frozenset(found.trust), identity.overflow_uid()))
 
 
-def keep(journal: Path, where: str) -> str:
+def keep(journal: Path, where: str, record: RunRecord | None = None) -> str:
     """Returns what is wrong, in words. A directory that does not answer costs some patience and no run."""
     if not journal.exists():
         return ""
     if not where:
-        return kept.keep(journal)
+        return kept.keep(journal, record=record)
     try:
-        return str(bounded.call(lambda _report: kept.keep(journal, where), _PATIENCE))
+        return str(bounded.call(lambda _report: kept.keep(journal, where, record), _PATIENCE))
     except OndolError as error:
         return f"this run is not in the history in {where}: {error} (fix: --history DIR, one that answers)"
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ondol import exitcodes
-from ondol.fleet.journal import CollectionFault, Event, Journal, events
+from ondol.fleet.journal import CollectionFault, Event, Journal, of_run
 from ondol.fleet.messages import NodeRoom
 from ondol.fleet.record import RunRecord, load
 from ondol.fleet.starts import UnderFront, as_environment
@@ -141,10 +141,10 @@ class _Watch:
             self._end_the_hang()
 
     def record(self) -> RunRecord:
-        """What this pytest has written so far."""
+        """What this pytest has written so far, without what became of each item."""
         record = RunRecord()
         if _size(self.request.journal) > self._start:
-            for at, event in events(self.request.journal, self._start):
+            for at, event in of_run(self.request.journal, self._start):
                 record.apply(event, at)
         return record
 

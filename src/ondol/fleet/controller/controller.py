@@ -339,7 +339,8 @@ class Controller:
         if running is None or running.item in self.prepares:
             self.show.warning(event.data)
         else:
-            self.record.items[running.item].attempts[-1].warnings.append(event.data)
+            attempt = self.record.items[running.item].attempts[-1]
+            attempt.warnings = [*attempt.warnings, event.data]
 
     def _on_late(self, event: messages.LateReport) -> None:
         """A wider fixture's finaliser failed after its last item had its verdict."""
