@@ -52,8 +52,9 @@ def test_its_workers_start_beside_the_collection_each_with_its_device(taken: Sui
     taken.variables["BOTH"] = "yes"
     second = taken.pytest(*ARGUMENTS, devices="cuda")
     passes(second, 4)
-    first_three = [line.split()[1] for line in second.log if line.startswith("imported")][:3]
-    assert {line.split()[1] for line in second.log if line.startswith("ran")} < set(first_three)
+    collected = next(number for number, line in enumerate(second.log) if line.startswith("collected"))
+    early = {line.split()[1] for line in second.log[:collected]}
+    assert {line.split()[1] for line in second.log if line.startswith("ran")} < early
     assert not taken.survivors()
 
 

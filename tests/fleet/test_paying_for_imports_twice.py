@@ -102,6 +102,28 @@ def test_workers_start_beside_the_collection_where_the_last_run_had_to_spawn(cou
     assert not counted.survivors()
 
 
+MANY_PROCESSORS = """
+    import os
+    os.sched_getaffinity = lambda _pid: set(range(64))
+"""
+
+
+def test_the_one_that_stands_by_starts_beside_the_collection_too_where_processors_are_many(counted: Suite) -> None:
+    """The controller collects only when the one worker and another one have begun to."""
+    both = """
+        import os
+        from conftest import say, wait_for, imports
+        if os.environ["BOTH"] == "yes":
+            wait_for(lambda lines: len(imports(lines)) >= 3)
+        def test_1(): say("ran")
+    """
+    counted.write(sitecustomize=MANY_PROCESSORS, test_a=both).variables["BOTH"] = "no"
+    for both in ("no", "yes"):
+        counted.variables["BOTH"] = both
+        assert counted.pytest(*SPAWN).record.counts() == {"passed": 1}
+    assert not counted.survivors()
+
+
 def test_early_workers_are_dropped_without_trace_where_a_fork_is_possible_again(counted: Suite) -> None:
     counted.write(test_a="from conftest import say\ndef test_1(tmp_path): say('ran')\n")
     assert counted.pytest(*SPAWN).record.run.mode.startswith("spawned")
