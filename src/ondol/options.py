@@ -191,6 +191,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(_TEST, "startup-timeout", "duration", 120.0, "TIME", "deadline of a worker's start"),
     Option(_BEFORE, "collect-timeout", "duration", 600.0, "TIME",
            "`ondol test` only: end a collection that makes no progress for so long"),
+    Option(_TEST, "collect-first", "flag", False, "",
+           "start no node and no worker before the tests are collected here: for suites whose collection writes files "
+           "that it then reads"),
     Option(_TEST, "silence", "duration", 0.0, "TIME",
            "end an item that neither prints nor progresses for so long; 0 = never"),
     Option(_TEST, "session-timeout", "duration", 0.0, "TIME",

@@ -12,7 +12,6 @@ from ondol.config import convert
 from ondol.errors import OndolError
 from ondol.fleet import devices, fork_check, journal, pytest_inside
 from ondol.fleet.record import Book, RunRecord
-from ondol.fleet.starts import ForNodes, take
 from ondol.fleet.worker import spawned
 from ondol.foreign_text import printable
 from ondol.host import own_python
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 SPEC = pytest.StashKey[str]()
 #: The devices of this machine, where tests run on it.
 FLEET = pytest.StashKey[devices.Fleet]()
+#: The nodes of an engine, where they do not.
+FAR = pytest.StashKey["Far"]()
 #: Whether `ondol test` is outside, and does what is left to do after the run.
 FRONT = pytest.StashKey[bool]()
 NODE_PROCESS = pytest.StashKey["node.NodeProcess | None"]()
@@ -50,8 +51,12 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
         if node_process is None:
             mistyped.check(early_config, parser, arguments)
             xdist_options.check(early_config)
-            if run_session.node_options(early_config).far:
+            wish = run_session.node_options(early_config)
+            if wish.far or wish.slurm or wish.srun:
                 xdist_options.counted(early_config, spec, None, per_device)
+                from ondol.test_jobs import far_nodes
+
+                early_config.stash[FAR] = far_nodes.Far(early_config, wish)
                 return  # the tests run on nodes, which look for their own devices
         extra, probe = tuple(options.ondol_device_env), options.ondol_probe or ""
         fleet = devices.choose(spec, os.environ, extra, probe)
@@ -152,20 +157,9 @@ class Runner:
     """What the plugin does when it is asked for."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.far: Far | None = None
+        self.far: Far | None = config.stash.get(FAR, None)
+        self.fleet = self.far.fleet if self.far else config.stash[FLEET]
         try:
-            told = take(ForNodes)
-            settings = told.settings if told else None
-            wish = run_session.node_options(config)
-            if not (wish.far or wish.slurm or wish.srun):
-                self.fleet = config.stash[FLEET]
-            else:
-                from ondol.engines import choose
-                from ondol.test_jobs import far_nodes
-
-                engine = choose.choose(wish, os.environ)
-                self.far = far_nodes.Far(engine, wish.directory, settings)
-                self.fleet = devices.Fleet([], f"nodes of {engine.name}", tuple(config.getoption("ondol_device_env")))
             rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
             # Before this run has a journal, which would be the latest.
             self.earlier = past_runs.earlier(rerun, history, config.rootpath) if rerun else None

@@ -13,6 +13,8 @@ from ondol.host import killing
 
 #: Seconds from SIGTERM to closing its standard input, and from there to SIGKILL.
 TERM_GRACE, CLOSE_GRACE = 3.0, 3.0
+#: Seconds for a node that has run nothing to end its pytest and to close its room.
+DISMISS_GRACE = 20.0
 #: Of its standard error, so much is kept as evidence.
 LOG_SHOWN = 4000
 _PIPE_SIZE = 1 << 20
@@ -89,6 +91,11 @@ class Launch:
         if not self._stage:
             self._stage, self._next = "end", now + TERM_GRACE
 
+    def dismiss(self, now: float) -> None:
+        """Nothing is wanted of it after all: the end of its input tells it so, and it leaves nothing behind."""
+        self._stage, self._next = "dismissed", now + DISMISS_GRACE
+        self._close_input()
+
     def cancel(self, now: float) -> None:
         """Begin: a broker gives its device back when it is asked to end, not when it is killed."""
         if self._stage in {"", "end"}:
@@ -99,7 +106,8 @@ class Launch:
         """The next step towards its end, when its time has come."""
         if now < self._next:
             return
-        if self._stage == "end":
+        if self._stage in {"end", "dismissed"}:
+            self._stage = ""
             self.cancel(now)
         elif self._stage == "term":
             self._stage, self._next = "close", now + CLOSE_GRACE

@@ -35,8 +35,8 @@ class Terms:
 
     #: What every node program is told first.
     instructions: dict[str, Any]
-    #: What was collected here, and what an agent needs to begin.
-    go: messages.Go
+    #: What was collected here, and what an agent needs to begin; None while this process collects.
+    go: messages.Go | None = None
     workers_per_device: int = 1
     #: Items that must be prepared; at most so many slots for that.
     prepares: int = 0
@@ -60,6 +60,8 @@ class Links:
     clock: Callable[[], float] = time.monotonic
     _events: list[Event] = field(default_factory=list)
     _to_finish: list[Node] = field(default_factory=list)
+    #: They begin again when this process has collected.
+    _again: list[Node] = field(default_factory=list)
     _asked_engine: float = float("-inf")
     _opened: float = 0.0
     _refused: bool = False
@@ -95,17 +97,42 @@ class Links:
                 if node.listens:
                     node.send(message)
 
+    def agree(self, go: messages.Go) -> None:
+        """This process has collected: whoever was ready before it hears now what is to be run."""
+        self.terms.go = go
+        for node in self.nodes.values():
+            if node.state == "collecting" and node.offer is not None:
+                node.progress = self.clock()
+                node.send(go)
+
     def receive(self, timeout: float | None, also: int | None = None) -> list[Event]:
+        self.listen(0.0 if self._events else timeout, also)
+        events, self._events = self._events, []
+        return events
+
+    def listen(self, timeout: float | None, also: int | None = None) -> None:
+        """Do what there is to do, and keep what is heard for who receives it."""
         for node in self._to_finish:
             self._leave(node, good=False)  # how the run ends is not known yet
         self._to_finish.clear()
         self._meet_new_nodes()
-        self._wait(0.0 if self._events else timeout, also)
+        self._wait(timeout, also)
         for node in list(self.nodes.values()):
             self._look_at(node)
         self._look_at_the_engine()
-        events, self._events = self._events, []
-        return events
+
+    def dismiss(self) -> None:
+        """Nothing is run: who has begun to collect leaves by itself, and everything is given back."""
+        self._wait(0.0, None)
+        for node in self.nodes.values():
+            if node.state == "collecting" and node.launch is not None:
+                node.launch.dismiss(self.clock())
+        self.bury()
+
+    def forget(self) -> None:
+        """In a fork of this process: they are not ours."""
+        for node in self.nodes.values():
+            self._close(node)
 
     def bury(self) -> Buried:
         """End every launch command and give everything back."""
@@ -134,13 +161,17 @@ class Links:
         for name in self.engine.nodes():
             if name not in self.nodes:
                 self._start(name)
+        while self._again and self.terms.go is not None:
+            first = self._again.pop()
+            self._start(first.name, first.losses, first.spoilt)
         if self.engine.refused() and not self._refused:
             self._refused = True
             self._out(self.engine.name, self.engine.refused())
 
-    def _start(self, name: str, losses: int = 0) -> None:
+    def _start(self, name: str, losses: int = 0, spoilt: str = "") -> None:
         launch = Launch(self.engine.command(name), self.engine.environment(), show_errors=self.terms.show_errors)
         node = self.nodes[name] = Node(name, launch, wire.new_token(), self.clock(), losses)
+        node.early, node.spoilt = self.terms.go is None, spoilt
         first = {**self.terms.instructions, "format": FORMAT, "token": node.token.decode(), "node": name}
         first |= {"silence": self.terms.silence, "arguments": [*first["arguments"], *self.engine.arguments(name)]}
         launch.send(json.dumps(first).encode() + b"\n")
@@ -148,14 +179,14 @@ class Links:
 
     @property
     def expecting(self) -> bool:
-        coming = bool(self.engine.pending()) and not self._refused
+        coming = bool(self._again) or (bool(self.engine.pending()) and not self._refused)
         # A command that is ending may be started again: what came of it is reported when it has ended.
         return not self.finishing and (coming or any(n.on_its_way or n.state == "ending" for n in self.nodes.values()))
 
     def _outlook(self) -> Outlook:
         there = ("waiting", "collecting", "ending", "up")
         left = sum(n.state in there and not n.noticed for n in self.nodes.values())
-        left += bool(self.engine.pending()) and not self._refused
+        left += len(self._again) + (bool(self.engine.pending()) and not self._refused)
         return Outlook(self.expecting, left)
 
     def _out(self, node: str, why: str, log: str = "") -> None:
@@ -229,18 +260,23 @@ class Links:
     def _on_collected(self, node: Node, message: messages.Collected) -> None:
         node.file, node.progress = "", self.clock()
         if message.errors:
-            node.hopeless = True
+            node.hopeless = not node.early
             self._give_up(node, f"collection failed there: {message.errors[0]}")
-        else:
-            node.offer = message
+            return
+        node.offer, node.offered = message, self.clock()
+        if self.terms.go is not None:
             node.send(self.terms.go)
 
     def _on_ready(self, node: Node) -> None:
         """Its agent listens."""
         now, offer = self.clock(), node.offer
         assert offer is not None
-        node.collected = now - node.since
+        node.collected = node.offered - node.since
+        node.early = False
         node.enter("up", now)
+        if node.spoilt:
+            text = f"it collected once more, after the controller, because beside it that had failed ({node.spoilt})"
+            self._events.append(messages.NodeNote(node.name, f"{text}; --collect-first saves the first time"))
         devices = [{**d, "name": f"{node.name}/{d['name']}", "node": node.name} for d in offer.devices]
         workers = self.terms.workers_per_device
         slots = {
@@ -263,8 +299,8 @@ class Links:
         """The node program's own last words about what went wrong."""
         node.unexplained = not node.problem and not message.hopeless
         node.problem = node.problem or message.why
-        # What ends a collecting process would end the next one.
-        node.hopeless = node.hopeless or message.hopeless or node.state == "collecting"
+        # What ends a collecting process would end the next one, unless our own collection was in its way.
+        node.hopeless = node.hopeless or (not node.early and (message.hopeless or node.state == "collecting"))
 
     # ------------------------------------------------------------------ nodes go
 
@@ -334,6 +370,10 @@ class Links:
             if node.noticed and not self.finishing:
                 self._out(node.name, gone.why or "it was taken away")
             return
+        if node.early and node.problem and gone.again and not node.hopeless:
+            node.spoilt = why
+            self._again.append(node)
+            return
         if not node.collected:
             node.losses += 1
         if gone.again and not node.hopeless and not node.noticed and node.losses < MAX_LOSSES:
@@ -384,7 +424,9 @@ class Links:
                 node.hopeless = True
                 return f"no agent within {terms.engine_timeout:g} s" + (f" ({what})" if what else "")
             return ""
-        if node.state == "collecting" and terms.collect_timeout and now - node.progress > terms.collect_timeout:
+        ours = node.offer is not None and terms.go is None  # it waits for us
+        moves = ours or not terms.collect_timeout or now - node.progress <= terms.collect_timeout
+        if node.state == "collecting" and not moves:
             node.hopeless = True
             return f"no progress for {terms.collect_timeout:g} s"
         if node.state == "harvesting" and now - node.since > HARVEST_LIMIT:

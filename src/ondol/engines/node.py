@@ -12,7 +12,7 @@ class Node:
     """Its state, in order:
 
     `waiting`     its launch command runs, the node program has not been heard: queueing, booting, logging in
-    `collecting`  the node program is there and pytest collects
+    `collecting`  the node program is there and pytest collects, or waits for us to have collected
     `up`          it collected what we collected, and its agent runs items
     `leaving`     told to finish; its workers end
     `harvesting`  its workers have ended; it publishes what is new in its room
@@ -30,9 +30,11 @@ class Node:
     state: str = "waiting"
     #: When its collection last moved.
     progress: float = 0.0
-    #: Seconds until the node program answered, and until it had collected.
+    #: Seconds until the node program answered, and, once it is up, until it had collected.
     waited: float = 0.0
     collected: float = 0.0
+    #: When it had, by our clock.
+    offered: float = 0.0
     #: The file that it was collecting, and what it said when it failed.
     file: str = ""
     problem: str = ""
@@ -40,6 +42,10 @@ class Node:
     unexplained: bool = False
     #: Trying again would end in the same way.
     hopeless: bool = False
+    #: Started before this process had collected: what it met then may have been half written by our own collection.
+    early: bool = False
+    #: Why an early one failed, when it has to begin again.
+    spoilt: str = ""
     #: It said goodbye.
     clean: bool = False
     noticed: bool = False

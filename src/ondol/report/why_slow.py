@@ -44,7 +44,9 @@ def reasons(found: Timeline, record: RunRecord, most: int = 3) -> list[Reason]:
 def _beginning(found: Timeline, record: RunRecord, bars: list[Bar]) -> Iterator[Reason]:
     first = bars[0].begin
     waited = max((node.waited for node in record.nodes if isinstance(node, NodeUp)), default=0.0)
-    parts = ((min(found.collected, first), "of them collecting"), (waited, "of them waiting for a node"))
+    collected = min(found.collected, first)
+    # Nodes are waited for beside the collection, too.
+    parts = ((collected, "of them collecting"), (min(waited, first - collected), "of them waiting for a node"))
     large = [f", {units.seconds(spent)} {what}" for spent, what in parts if spent > 0.1 * first]
     yield Reason("start", first, f"{units.seconds(first)} passed before the first test began{''.join(large)}.")
 

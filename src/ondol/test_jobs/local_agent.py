@@ -73,10 +73,16 @@ class Early:
         shutil.rmtree(self._tmpdir, ignore_errors=True)
 
 
+def may_begin(options: Any) -> bool:
+    """Whether what the run will need may start beside its collection: nothing runs where pytest is only asked."""
+    asked = ("collectonly", "help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow")
+    return not options.ondol_collect_first and not any(getattr(options, name, None) for name in asked)
+
+
 def begin(config: pytest.Config, fleet: Fleet, per_device: int) -> None:
     """Before conftests are loaded; does nothing where the last run forked."""
     options = config.known_args_namespace
-    if options.collectonly or options.help or options.version or options.ondol_start == "fork":
+    if not may_begin(options) or options.ondol_start == "fork":
         return
     known, key = history.load(_kept()), _key(config)
     took_devices = key + _TOOK_DEVICES in known

@@ -49,7 +49,7 @@ def run(request: Request, environment: Environment, through: Sequence[str] = ())
     `through`: words that start it, if it cannot simply be started (`host/fixed_place`).
     """
     proctree.become_subreaper()
-    with _signals() as forward:
+    with _signals() as (forward, sent):
         while True:
             watch = _Watch(request, environment, through)
             forward.append(watch.process.pid)
@@ -59,6 +59,8 @@ def run(request: Request, environment: Environment, through: Sequence[str] = ())
             record = watch.record()
             if os.WIFEXITED(status) and (record.complete or _never_began(request, record, os.WEXITSTATUS(status))):
                 return os.WEXITSTATUS(status)
+            if sent and os.WIFSIGNALED(status) and not record.planned:
+                return 128 + os.WTERMSIG(status)  # no file's fault
             # Whatever its status says, nobody has accounted for the items.
             culprit, how = record.collecting, watch.why or killing.say_status(status)
             if record.planned:
@@ -194,11 +196,13 @@ def _reap_all() -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Ctrl-C reaches pytest through the terminal; SIGTERM only reaches us, so it is passed on."""
+def _signals() -> Iterator[tuple[list[int], list[int]]]:
+    """Ctrl-C reaches pytest through the terminal; SIGTERM only reaches us, so it is passed on: to whom, and what."""
     targets: list[int] = []
+    sent: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
+        sent.append(number)
         for pid in targets:
             killing.send(pid, number)
 
@@ -210,7 +214,7 @@ def _signals() -> Iterator[list[int]]:
         signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
     }
     try:
-        yield targets
+        yield targets, sent
     finally:
         for number, handler in old.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
