@@ -38,7 +38,7 @@ def suites(draw: st.DrawFn, devices: int, memory: bool) -> list[Work]:
         )
     for index in range(count):
         if draw(st.integers(0, 4)) == 0:
-            works[index] = Work(**{**works[index].__dict__, "after": 1000 + index})
+            works[index] = replace(works[index], after=1000 + index)
             works.append(Work(1000 + index, module="prepare", devices=0))
     return works
 
