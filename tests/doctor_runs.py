@@ -31,11 +31,13 @@ def look(
 ) -> list[Finding]:
     """What these checks find there."""
     subjects = gather.subjects(machine(**options), [str(path)], bounds or Bounds())
-    return examine.examine(subjects, registry.choose(list(checks), []), lambda *_: None, patience).findings
+    found = examine.examine(subjects, registry.choose(list(checks), []), lambda *_: None, patience)
+    return [finding for one in found for finding in one.findings]
 
 
 def look_at_machine(here: Machine, *checks: str) -> list[Finding]:
-    return examine.examine([the_machine(here)], registry.choose(list(checks), []), lambda *_: None).findings
+    (found,) = examine.examine([the_machine(here)], registry.choose(list(checks), []), lambda *_: None)
+    return found.findings
 
 
 class Said:

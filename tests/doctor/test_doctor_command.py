@@ -230,7 +230,7 @@ def test_broken_check_takes_the_others_down(
         broken_check(way, walks=walks)._replace(seconds=1.0 if way == "hangs" else 30.0),
         *registry.choose(["world-writable"], []),
     ]
-    findings = {finding.check: finding for finding in examine.examine(subjects, checks, lambda *_: None).findings}
+    findings = {finding.check: finding for finding in examine.examine(subjects, checks, lambda *_: None)[0].findings}
     assert set(findings) == {"broken", "world-writable"}
     broken = findings["broken"]
     assert broken.severity == ("error" if way == "hangs" else "warning")
@@ -244,14 +244,14 @@ def test_walk_that_hangs_takes_the_probes_down(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(walk, "walk", lambda *_: signal.pause())
     checks = [*registry.choose(["owners", "space"], []), broken_check("", walks=False)]
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds(seconds=0.1))
-    hung, alive = examine.examine(subjects, checks, lambda *_: None).findings
+    hung, alive = examine.examine(subjects, checks, lambda *_: None)[0].findings
     assert (hung.check, hung.severity, alive.what) == ("walk", "error", "alive")
 
 
 def test_check_that_walks_without_saying_so_walks(tmp_path: Path) -> None:
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds())
     liar = broken_check("looks at the tree", walks=False)
-    (finding,) = examine.examine(subjects, [liar], lambda *_: None).findings
+    (finding,) = examine.examine(subjects, [liar], lambda *_: None)[0].findings
     assert "AttributeError" in finding.what
 
 
@@ -259,7 +259,7 @@ def test_vanishing_directory_is_a_crash(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "cache").mkdir()
     subjects = gather.subjects(machine(), [str(tmp_path / "cache")], Bounds())
     (tmp_path / "cache").rmdir()
-    findings = examine.examine(subjects, registry.choose([], []), lambda *_: None).findings
+    findings = examine.examine(subjects, registry.choose([], []), lambda *_: None)[0].findings
     assert findings
     assert {finding.severity for finding in findings} == {"warning"}
     assert all("No such file or directory" in finding.what for finding in findings)

@@ -59,7 +59,7 @@ def overlooked_leaf_violations(base: Path) -> list[str]:
         os.chown(item, UID, UID)
     write_triton_entry(base / "cache", 2).chmod(0o755)
     subjects = gather.subjects(machine(), [str(base / "cache")], Bounds())
-    found = examine.examine(subjects, registry.choose(["owners"], []), lambda *_: None).findings
+    found = examine.examine(subjects, registry.choose(["owners"], []), lambda *_: None)[0].findings
     return [] if found else ["the foreign leaf is not seen"]
 
 

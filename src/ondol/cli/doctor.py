@@ -2,16 +2,16 @@
 
 import argparse
 import os
+from collections import Counter
 from typing import Any
 
 from ondol import exitcodes, units
 from ondol.cli import flags, output
 from ondol.config import Settings
 from ondol.doctor import gather, registry, repair
-from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Finding
-from ondol.doctor.examine import Examination, Examined, examine
-from ondol.doctor.repair import Repaired
-from ondol.doctor.subject import CACHE, ROLES, Machine, the_machine
+from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Finding, Repair
+from ondol.doctor.examine import examine
+from ondol.doctor.subject import CACHE, ROLES, Machine, Subject, the_machine
 from ondol.doctor.walk import Bounds
 from ondol.errors import OndolError
 from ondol.foreign_text import printable
@@ -56,7 +56,7 @@ def main(parsed: argparse.Namespace) -> int:
     machine = _machine(settings, patience or _TOUCH)
     bounds = Bounds(parsed.limit, parsed.walk_time)
 
-    def look(bar: ProgressBar) -> Examination:
+    def look(bar: ProgressBar) -> list[Subject]:
         subjects = gather.subjects(machine, parsed.paths, bounds, patience or _TOUCH)
         if not parsed.paths:
             subjects.append(the_machine(machine))
@@ -64,15 +64,16 @@ def main(parsed: argparse.Namespace) -> int:
 
     with ProgressBar() as bar:
         result = look(bar)
-        repairs = [Repaired(change) for finding in result.findings for change in finding.repairs]
+        repairs = [change for one in result for finding in one.findings for change in finding.repairs]
         if parsed.fix and not parsed.dry_run and repairs:
-            repairs = repair.carry_out([one.repair for one in repairs])
+            repairs = repair.carry_out(repairs)
             result = look(bar)  # what counts is what is left
     shown = parsed.dry_run or parsed.fix
-    facts = _as_json(result, machine.uid, repairs, shown=shown)
-    lines = _lines(result, machine.uid, repairs, shown=shown)
+    counts = Counter(finding.severity for one in result for finding in one.findings)
+    facts = _as_json(result, counts, machine.uid, repairs if shown else [])
+    lines = _lines(result, counts, machine.uid, repairs, shown=shown)
     output.answer("doctor", facts, lines, as_json=parsed.json)
-    failing = result.number_of(ERROR) + (result.number_of(WARNING) if parsed.strict else 0)
+    failing = counts[ERROR] + (counts[WARNING] if parsed.strict else 0)
     return exitcodes.DOCTOR_FOUND if failing else exitcodes.OK
 
 
@@ -99,18 +100,18 @@ def _store(settings: Settings, seconds: float) -> str:
 # -- for people --------------------------------------------------------------------------------------------------
 
 
-def _lines(result: Examination, uid: int, repairs: list[Repaired], *, shown: bool) -> list[str]:
+def _lines(result: list[Subject], counts: Counter[str], uid: int, repairs: list[Repair], *, shown: bool) -> list[str]:
     """`shown`: whether to list the repairs."""
     text = [f"ondol doctor on {identity.hostname()} as uid {uid}"]
-    for one in result.examined:
+    for one in result:
         text += ["", _subject(one)]
         text += [line for finding in one.findings for line in _finding(finding)] or ["  nothing wrong"]
-    counted = [units.plural(result.number_of(severity), severity) for severity in SEVERITIES]
+    counted = [units.plural(counts[severity], severity) for severity in SEVERITIES]
     mending = _repairs(repairs) if shown else []
     return [*text, "", *mending, f"{', '.join(counted)}.", *_advice(result, [] if shown else repairs)]
 
 
-def _repairs(repairs: list[Repaired]) -> list[str]:
+def _repairs(repairs: list[Repair]) -> list[str]:
     if not repairs:
         return ["nothing that --fix could do", ""]
     rest = len(repairs) - _MOST_LINES
@@ -118,36 +119,36 @@ def _repairs(repairs: list[Repaired]) -> list[str]:
     return [*map(_repaired, repairs[:_MOST_LINES]), *more, ""]
 
 
-def _repaired(one: Repaired) -> str:
-    command = printable(repair.as_command(one.repair))
+def _repaired(one: Repair) -> str:
+    command = printable(repair.as_command(one))
     if one.refused:
         return f"left alone: {command}: {one.refused}"
     return f"done: {command}" if one.done else f"would do: {command}"
 
 
-def _advice(result: Examination, repairs: list[Repaired]) -> list[str]:
+def _advice(result: list[Subject], repairs: list[Repair]) -> list[str]:
     advice = []
     if repairs:
         number = units.plural(len(repairs), "thing")
         advice.append(f"{number} can be mended without asking anybody: ondol doctor --fix --dry-run shows them.")
-    found = [finding for one in result.examined if CACHE in one.roles for finding in one.findings]
+    found = [finding for one in result if CACHE in one.roles for finding in one.findings]
     if any(finding.check in _ROOM_HELPS and finding.severity != NOTE for finding in found):
         advice.append("`ondol run` gives each job a cache of its own: owners, modes and locks do not matter there.")
     return advice
 
 
-def _subject(one: Examined) -> str:
+def _subject(one: Subject) -> str:
     if not one.path:
         return "this machine"
-    facts = [ROLES[role] for role in one.roles]
+    facts = [ROLES[role] for role in sorted(one.roles)]
     if one.tool:
-        facts.append(f"{one.tool}'s")
-    if one.state == "missing":
+        facts.append(f"{one.tool.name}'s")
+    if one.state.kind == "missing":
         facts.append("not there")
-    if one.file_system:
-        facts.append(one.file_system)
-    if one.entries >= 0:
-        facts.append(f"{one.entries} files and directories, {units.size(one.size)}")
+    if one.state.kind == "directory":
+        facts.append(one.mount.kind)
+    if one.tree:
+        facts.append(f"{len(one.tree.entries)} files and directories, {units.size(one.tree.size())}")
     return f"{printable(one.path)}: {', '.join(facts)}"
 
 
@@ -167,33 +168,39 @@ def _finding(finding: Finding) -> list[str]:
 # -- for programs ------------------------------------------------------------------------------------------------
 
 
-def _as_json(result: Examination, uid: int, repairs: list[Repaired], *, shown: bool) -> dict[str, Any]:
+def _as_json(result: list[Subject], counts: Counter[str], uid: int, repairs: list[Repair]) -> dict[str, Any]:
     """docs/reference/doctor.md describes every field."""
-    counts = {f"{severity}s": result.number_of(severity) for severity in SEVERITIES}
     return {
         "host": identity.hostname(),
         "uid": uid,
-        "healthy": not counts["errors"],
-        **counts,
-        "examined": [_examined_json(one) for one in result.examined],
-        "findings": [_finding_json(one, finding) for one in result.examined for finding in one.findings],
-        "repairs": [_repair_json(one) for one in repairs] if shown else [],
+        "healthy": not counts[ERROR],
+        **{f"{severity}s": counts[severity] for severity in SEVERITIES},
+        "examined": [_examined_json(one) for one in result],
+        "findings": [_finding_json(one, finding) for one in result for finding in one.findings],
+        "repairs": [_repair_json(one) for one in repairs],
     }
 
 
-def _examined_json(one: Examined) -> dict[str, Any]:
-    fields = one._asdict()
-    fields.pop("findings")
-    return {**fields, "roles": list(one.roles)}
+def _examined_json(one: Subject) -> dict[str, Any]:
+    """-1 where nothing was walked."""
+    return {
+        "path": one.path,
+        "roles": sorted(one.roles),
+        "state": one.state.kind,
+        "tool": one.tool.name if one.tool else "",
+        "file_system": one.mount.kind if one.path and one.state.kind == "directory" else "",
+        "entries": len(one.tree.entries) if one.tree else -1,
+        "size": one.tree.size() if one.tree else -1,
+        "stopped": one.tree.stopped if one.tree else "",
+    }
 
 
-def _finding_json(one: Examined, finding: Finding) -> dict[str, Any]:
+def _finding_json(one: Subject, finding: Finding) -> dict[str, Any]:
     fields = {"subject": one.path, "check": finding.check, **finding._asdict(), "where": finding.where._asdict()}
     repairs = fields.pop("repairs")
     return {**fields, "safe": bool(repairs)}
 
 
-def _repair_json(one: Repaired) -> dict[str, Any]:
-    command = repair.as_command(one.repair)
-    told = {"action": one.repair.action, "path": one.repair.path, "command": command}
+def _repair_json(one: Repair) -> dict[str, Any]:
+    told = {"action": one.action, "path": one.path, "command": repair.as_command(one)}
     return {**told, "done": one.done, "refused": one.refused}

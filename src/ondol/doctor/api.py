@@ -37,6 +37,9 @@ class Repair(NamedTuple):
     drop: int = 0
     #: For remove: when it was written. A lock that is made anew may well get the inode of the old one.
     written_ns: int = 0
+    #: Whether it was carried out; if it was tried and is not, why it was left alone.
+    done: bool = False
+    refused: str = ""
 
 
 class Finding(NamedTuple):

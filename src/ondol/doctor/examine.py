@@ -6,7 +6,7 @@ even in a call that promises not to wait (flock over NFS).
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ondol.doctor import gather, walk
 from ondol.doctor.api import ERROR, NOTE, SEVERITIES, WARNING, Finding, Location
@@ -26,48 +26,22 @@ _STORES = 16
 Progress = Callable[[str, int, int], None]
 
 
-class Examined(NamedTuple):
-    """One subject, what it turned out to be, and what is wrong with it."""
-
-    #: Empty for the machine itself.
-    path: str
-    roles: tuple[str, ...]
-    #: As `State.kind`.
-    state: str
-    findings: list[Finding]
-    tool: str = ""
-    file_system: str = ""
-    #: Files and directories that were walked, and the bytes in them; -1 where nothing was walked.
-    entries: int = -1
-    size: int = -1
-    #: Why the walk ended early, or empty.
-    stopped: str = ""
-
-
-class Examination(NamedTuple):
-    examined: list[Examined]
-
-    @property
-    def findings(self) -> list[Finding]:
-        return [finding for one in self.examined for finding in one.findings]
-
-    def number_of(self, severity: str) -> int:
-        return sum(finding.severity == severity for finding in self.findings)
-
-
 def examine(
     subjects: Sequence[Subject], checks: Sequence[Check], progress: Progress, patience: float | None = None
-) -> Examination:
-    """`patience`: seconds after which a check is given up, instead of each one's own."""
-    result, queue = Examination([]), list(subjects)
+) -> list[Subject]:
+    """These and the stores that were met below them, each with its findings.
+
+    `patience`: seconds after which a check is given up, instead of each one's own.
+    """
+    queue = list(subjects)
     for subject in queue:
-        result.examined.append(_examine_one(subject, _for(subject, checks), progress, patience))
+        _examine_one(subject, _for(subject, checks), progress, patience)
         known = {other.real for other in queue}
         # Ondol's stores that the walk met.
         met = [f"{subject.real}/{name}" for name in subject.tree.stores[:_STORES]] if subject.tree else []
         below = [path for path in met if path not in known]
         queue += gather.subjects(subject.machine, below, subject.bounds) if below else []
-    return result
+    return queue
 
 
 def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:
@@ -80,8 +54,7 @@ def _for(subject: Subject, checks: Sequence[Check]) -> list[Check]:
     return [reach] if reach in mine or subject.named or subject.state.kind == "hangs" else []
 
 
-def _examine_one(subject: Subject, checks: list[Check], progress: Progress, patience: float | None) -> Examined:
-    facts: dict[str, Any] = {}
+def _examine_one(subject: Subject, checks: list[Check], progress: Progress, patience: float | None) -> None:
     findings: list[Finding] = []
     if any(check.walks for check in checks):
         # The checks' own processes are forked with what this one saw.
@@ -89,24 +62,13 @@ def _examine_one(subject: Subject, checks: list[Check], progress: Progress, pati
         subject.tree, findings = _in_helper(subject, WALK, walking, progress, subject.bounds.seconds + _GRACE)
         if tree := subject.tree:
             findings = _unseen(subject, tree)
-            facts = {"entries": len(tree.entries), "size": tree.size(), "stopped": tree.stopped}
     for check in checks:
         if subject.tree or not check.walks:
             work = partial(lambda check, _report: list(check.run(subject)), check)
             found, troubles = _in_helper(subject, check.name, work, progress, patience or check.seconds)
             findings += [finding._replace(check=check.name) for finding in found or troubles]
     order = list(SEVERITIES)
-    findings.sort(key=lambda finding: order.index(finding.severity))
-    known = subject.path and subject.state.kind == "directory"
-    return Examined(
-        subject.path,
-        tuple(sorted(subject.roles)),
-        subject.state.kind,
-        findings,
-        subject.tool.name if subject.tool else "",
-        subject.mount.kind if known else "",
-        **facts,
-    )
+    subject.findings = sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
 def _in_helper(

@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ondol.doctor import commands
 from ondol.doctor.api import Repair
@@ -17,13 +16,6 @@ from ondol.errors import OndolError
 from ondol.host import bounded, files
 
 _THING = files.NAMES | os.O_NOFOLLOW
-
-
-class Repaired(NamedTuple):
-    repair: Repair
-    #: Whether it was carried out; if it was tried and is not, why it was left alone.
-    done: bool = False
-    refused: str = ""
 
 
 class NotMended(Exception):
@@ -38,13 +30,13 @@ def as_command(repair: Repair) -> str:
     return f"chmod {','.join(filter(None, changes))} {commands.quote(repair.path)}"
 
 
-def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Repaired]:
+def carry_out(repairs: Sequence[Repair], seconds: float = 300.0) -> list[Repair]:
     """In a helper process: the file server may have died since we looked."""
     try:
         refusals = bounded.call(lambda _report: [_refusal(repair) for repair in repairs], seconds)
     except OndolError as error:
         refusals = [f"whether it was done is not known: {error.line()}"] * len(repairs)
-    return [Repaired(repair, not refusal, refusal) for repair, refusal in zip(repairs, refusals, strict=True)]
+    return [one._replace(done=not why, refused=why) for one, why in zip(repairs, refusals, strict=True)]
 
 
 def _refusal(repair: Repair) -> str:

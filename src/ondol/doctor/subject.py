@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ondol.doctor import commands, walk
-from ondol.doctor.api import Location
+from ondol.doctor.api import Finding, Location
 from ondol.host import filesystem
 from ondol.store.directory import Judge
 from ondol.tools.table import Row
@@ -81,6 +81,8 @@ class Subject:
         self.bounds = bounds
         #: What the walk saw. For checks that say that they walk: it is made for them beforehand.
         self.tree: walk.Tree = None  # type: ignore[assignment]
+        #: What is wrong with it, the worst first.
+        self.findings: list[Finding] = []
 
     @property
     def real(self) -> str:

@@ -15,7 +15,7 @@ from ondol.errors import OndolError, RoomError
 from ondol.host import bounded, files, filesystem, identity, zstd
 from ondol.jobs.job import Job
 from ondol.jobs.open_store import open_store
-from ondol.room import choose, fill, room, select
+from ondol.room import fill, room, select
 from ondol.room.fill import BadPack, FillResult
 from ondol.store.api import Backend, Stored
 from ondol.tools import registry, table
@@ -55,22 +55,13 @@ def prepare(job: Job) -> None:
 
 def choose_base(job: Job) -> tuple[str, bool]:
     """(the directory for the room, whether it keeps access times); raises `RoomError` if there is none."""
-    probes: dict[str, filesystem.Usable] = {}
-
-    def why_not(path: str) -> str:
-        probes[path] = filesystem.try_directory(path)
-        return probes[path].why_not
-
-    def is_network(path: str) -> bool:
-        return filesystem.is_network(filesystem.fs_type(path))
-
-    choice = choose.choose(choose.candidates(job.settings.room_dir, job.env), is_network, why_not)
+    choice, shown = room.choose_base(job.settings.room_dir, job.env)
     base = choice.candidate.path
     for passed, why in choice.passed:
         if passed.source == "--room-dir":
             origin = job.settings.origin("room-dir")
             job.report.warn(f"room-dir {passed.path} (from {origin}) was passed over: {why} (using {base})")
-    return base, probes[base].keeps_atime
+    return base, shown.keeps_atime
 
 
 def _open_room(job: Job, base: str, keeps_atime: bool) -> None:

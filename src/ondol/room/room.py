@@ -91,6 +91,22 @@ class Room:
         return False
 
 
+def choose_base(configured: str, env: Mapping[str, str]) -> tuple[choose.RoomChoice, filesystem.Usable]:
+    """Which directory the room goes into, and what trying it showed. Raises `RoomError` if none can hold one."""
+    tried: dict[str, filesystem.Usable] = {}
+
+    def why_not(path: str) -> str:
+        tried[path] = filesystem.try_directory(path)
+        return tried[path].why_not
+
+    choice = choose.choose(choose.candidates(configured, env), _is_network, why_not)
+    return choice, tried[choice.candidate.path]
+
+
+def _is_network(path: str) -> bool:
+    return filesystem.is_network(filesystem.fs_type(path))
+
+
 def open_room(base: str, *, keeps_atime: bool, at: str | None = None) -> Room:
     """Make a new room in a directory that was found usable.
 
@@ -263,7 +279,7 @@ def clean_rooms(room_dir: str, env: Mapping[str, str], open_age: float, *, dry_r
     everybody = None if os.geteuid() == 0 else os.geteuid()
     bases = [offer.path for offer in choose.candidates(room_dir, env) if offer.path.startswith("/")]
     # One that a dead server holds is not looked at: asking would hold us too.
-    local = [base for base in bases if not filesystem.is_network(filesystem.fs_type(base)) or base == room_dir]
+    local = [base for base in bases if not _is_network(base) or base == room_dir]
     places = dict.fromkeys(map(os.path.realpath, local))
     if not dry_run:
         for base in places:

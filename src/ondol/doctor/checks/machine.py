@@ -14,7 +14,7 @@ from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Location, look, plac
 from ondol.doctor.subject import Subject
 from ondol.errors import RoomError
 from ondol.host import filesystem, identity
-from ondol.room import choose
+from ondol.room import room
 from ondol.tools import registry, table
 from ondol.units import plural
 
@@ -207,16 +207,9 @@ def libraries(subject: Subject) -> Iterator[Finding]:
 
 def rooms(subject: Subject) -> Iterator[Finding]:
     """No local directory in which `ondol run` can make its private room, or not the one that was asked for."""
-    tried: dict[str, filesystem.Usable] = {}
-
-    def why_not(path: str) -> str:
-        tried[path] = filesystem.try_directory(path)
-        return tried[path].why_not
-
     fix = "ondol run --room-dir DIRECTORY -- COMMAND"
-    offers = choose.candidates(subject.machine.room_dir, subject.machine.env)
     try:
-        choice = choose.choose(offers, _is_network, why_not)
+        choice, shown = room.choose_base(subject.machine.room_dir, subject.machine.env)
     except RoomError as error:
         why = "jobs run without a room: with the tools' own caches, as without Ondol"
         yield Finding(ERROR, f"{error.what}: {error.because}", Location("/tmp"), why, fix)
@@ -226,14 +219,10 @@ def rooms(subject: Subject) -> Iterator[Finding]:
         if passed.source == "--room-dir" or filesystem.REPLACE in reason:
             what = f"{passed.source} {passed.path} cannot be used: {reason}"
             yield Finding(WARNING, what, look(passed.path), f"rooms are made in {chosen} instead", fix)
-    if _is_network(chosen):
+    if filesystem.is_network(filesystem.fs_type(chosen)):
         what = f"the only place for a room is {chosen}, on a network file system"
         yield Finding(WARNING, what, look(chosen), "filling and compiling there is slow", fix)
-    if not tried[chosen].keeps_atime:
+    if not shown.keeps_atime:
         what = f"reading a file in {chosen} does not move its access time (noatime?)"
         why = "`ondol run` cannot tell which entries were used; nothing else suffers"
         yield Finding(NOTE, what, look(chosen), why)
-
-
-def _is_network(path: str) -> bool:
-    return filesystem.is_network(filesystem.fs_type(path))
