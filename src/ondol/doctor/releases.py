@@ -6,11 +6,12 @@ import importlib.metadata
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
+
+from ondol.host.command import asked
 
 Release = tuple[int, ...]
 
@@ -94,21 +95,13 @@ def find(packages: tuple[str, ...], env: Mapping[str, str]) -> Iterator[Installe
     """Each place once, with the first interpreter that looks there; only the first of several on one search path."""
     seen: set[str] = set()
     for python in interpreters(env):
-        path = sys.path if python == sys.executable else _search_path(python, env)
+        # What the interpreter itself says: shims, user sites and .pth files cannot be guessed from outside. A broken
+        # one is the job's own trouble.
+        said = "" if python == sys.executable else asked([python, "-c", _ASK], _SECONDS, env, "/")
+        path = sys.path if python == sys.executable else [*filter(None, said.split("\n"))]
         for package in packages:
             for one in islice(importlib.metadata.distributions(name=package, path=path), 1):
                 folder = str(one.locate_file(""))
                 if (key := f"{package} {os.path.realpath(folder)}") not in seen:
                     seen.add(key)
                     yield Installed(package, one.version, python, folder)
-
-
-def _search_path(python: str, env: Mapping[str, str]) -> list[str]:
-    """What the interpreter itself says: shims, user sites and .pth files cannot be guessed from outside."""
-    try:
-        done = subprocess.run(
-            [python, "-c", _ASK], capture_output=True, text=True, timeout=_SECONDS, check=False, env=dict(env), cwd="/"
-        )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return []  # a broken interpreter is the job's own trouble
-    return [line for line in done.stdout.splitlines() if line]

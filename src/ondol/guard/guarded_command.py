@@ -5,7 +5,6 @@ ends. Every step but the command itself may fail; then it runs unlocked, or its 
 """
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from ondol.explain import match, signature
 from ondol.guard import healing, lock_parts
 from ondol.guard.lock import CacheLock
 from ondol.host import command, identity, standard_input
+from ondol.host.command import asked
 from ondol.host.relay import Relay
 
 #: A wait that nobody notices is not worth a word.
@@ -273,11 +273,5 @@ def _named(argv: Sequence[str]) -> str:
 
 
 def _asked(question: list[str], env: Mapping[str, str]) -> str:
-    try:
-        done = subprocess.run(
-            question, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    lines = done.stdout.decode("utf-8", "surrogateescape").strip().splitlines()
-    return lines[-1] if done.returncode == 0 and lines and os.path.isabs(lines[-1]) else ""
+    last = asked(question, _ANSWER, env).rpartition("\n")[2]
+    return last if os.path.isabs(last) else ""

@@ -1,4 +1,6 @@
-"""Run the user's command as if we were not there: its streams, its terminal, its signals, its exit status."""
+"""Run the user's command as if we were not there: its streams, its terminal, its signals, its exit status. And ask
+another program something.
+"""
 
 import errno
 import os
@@ -144,3 +146,17 @@ def _ended(status: int) -> CommandEnded:
         number = os.WTERMSIG(status)
         return CommandEnded(exitcodes.from_signal(number), signal=number)
     return CommandEnded(os.WEXITSTATUS(status))
+
+
+def asked(words: Sequence[str], seconds: float, env: Mapping[str, str] | None = None, cwd: str | None = None) -> str:
+    """What a program prints; empty if it cannot be started, fails, or takes longer. It gets no input."""
+    import subprocess  # most jobs ask nobody
+
+    around, nothing = None if env is None else dict(env), subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            words, env=around, cwd=cwd, stdin=nothing, capture_output=True, timeout=seconds, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "surrogateescape").strip() if done.returncode == 0 else ""

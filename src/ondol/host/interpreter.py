@@ -6,8 +6,9 @@ A guess for names of directories, never for correctness: a wrong answer is the s
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
+
+from ondol.host.command import asked
 
 UNKNOWN = "unknown"
 _PATIENCE = 20.0
@@ -38,22 +39,10 @@ def describe(program: str, env: Mapping[str, str], packages: Sequence[str]) -> s
     python = _python_of(program, env)
     if not python:
         return UNKNOWN
-    try:
-        answer = subprocess.run(
-            [python, "-c", _QUESTION, *packages],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return UNKNOWN
     # The last line: a user's sitecustomize may print whatever it likes before.
-    said = answer.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    said = asked([python, "-c", _QUESTION, *packages], _PATIENCE, env).rpartition("\n")[2]
     well_formed = re.fullmatch(r"\w+-\w+(?:-\w+-[\w.+]+)+", said)
-    return said if answer.returncode == 0 and well_formed and len(said) < 100 else UNKNOWN
+    return said if well_formed and len(said) < 100 else UNKNOWN
 
 
 def _python_of(program: str, env: Mapping[str, str]) -> str:

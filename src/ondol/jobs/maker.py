@@ -9,7 +9,7 @@ from typing import Any
 
 from ondol import __version__
 from ondol.errors import OndolError
-from ondol.host import identity
+from ondol.host import command, identity
 from ondol.jobs.job import Job
 from ondol.trust import ci
 
@@ -26,20 +26,7 @@ def provenance(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _git_commit(directory: str) -> str:
-    import subprocess
-
-    try:
-        answer = subprocess.run(
-            ["git", "-C", directory, "rev-parse", "HEAD"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
+    return command.asked(["git", "-C", directory, "rev-parse", "HEAD"], 5.0)
 
 
 def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes], bytes]:

@@ -3,7 +3,6 @@ what they say about this one: which items it is for (`--rerun`, `--shard`), and 
 """
 
 import os
-import subprocess
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,9 @@ from ondol.errors import OndolError, UsageError
 from ondol.fleet import journals, kept, known, past, selection
 from ondol.fleet.journal import Known
 from ondol.fleet.record import RunRecord, load
+from ondol.foreign_text import is_number
 from ondol.host import bounded, files, identity
+from ondol.host.command import asked
 
 #: Seconds for a shared directory to take one file.
 _PATIENCE = 30.0
@@ -112,12 +113,8 @@ def _durations(history: str, root: Path) -> tuple[dict[str, float], str]:
 
 
 def _commit_time(root: Path) -> float | None:
-    command = ["git", "-C", str(root), "log", "-1", "--format=%ct"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        return float(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
+    said = asked(["git", "-C", str(root), "log", "-1", "--format=%ct"], 30.0)
+    return float(said) if is_number(said) else None
 
 
 def known_entries(root: Path) -> list[known.KnownFailure]:
