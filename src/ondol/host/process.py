@@ -91,17 +91,11 @@ def certainly_dead(owner: Owner) -> bool:
     return False
 
 
-def mentions_in_environment(needle: str) -> bool:
-    """Whether any process that we may look at was started with this text in its environment."""
-    return _any_process_has("environ", needle)
+def mentioned(needle: str, file: str = "environ") -> bool:
+    """Whether any process that we may look at was started with this text in its environment.
 
-
-def mentions_in_mounts(needle: str) -> bool:
-    """Whether any process has a mount with this text in its source or place: a container that stands in a room."""
-    return _any_process_has("mountinfo", needle)
-
-
-def _any_process_has(file: str, needle: str) -> bool:
+    With `mountinfo`: has a mount with it in its source or place, as a container that stands in a room.
+    """
     wanted = needle.encode()
     try:
         pids = [name for name in os.listdir("/proc") if is_number(name)]

@@ -34,7 +34,7 @@ def take(source: str, env: dict[str, str], *, beside: bool) -> str:
         within_reach = "" if not beside else _who_gave_it()
     else:
         secret, within_reach = _from_file(source)
-    if beside and secret and (secret in env.values() or process.mentions_in_environment(secret)):
+    if beside and secret and (secret in env.values() or process.mentioned(secret)):
         within_reach = "it is in the environment of a process of this user"
     if not hidden:
         within_reach = f"as uid {os.geteuid()} it has the power to read every process"

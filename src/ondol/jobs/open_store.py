@@ -25,13 +25,13 @@ def default_location() -> str:
     return os.path.join(identity.user_cache_dir(), "ondol", "store")
 
 
-def open_store(settings: Settings, path: str = "") -> DirectoryStore:
+def open_store(settings: Settings) -> DirectoryStore:
     """Open the store; the user's own default store is made on first use. Raises `StoreError`."""
-    where = path or location(settings)
+    where = location(settings)
     try:
         return _vetted(DirectoryStore(where, judge(settings.trust)), settings)
     except StoreMissing:
-        if path or settings.store:
+        if settings.store:
             raise
     make(where, marker.Writers(), shared=False)
     return _vetted(DirectoryStore(where, judge(settings.trust)), settings)

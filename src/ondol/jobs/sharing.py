@@ -128,7 +128,7 @@ def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Rendezvous)
             f"{units.plural(len(vanished), 'rank')} vanished; the others decide what is published"
         )
         # A command may live on in the room: whoever sweeps looks, we do not take it away.
-        part.room_in_use = process.mentions_in_environment(f"{room.VARIABLE}={here.path}")
+        part.room_in_use = process.mentioned(f"{room.VARIABLE}={here.path}")
     return failure
 
 

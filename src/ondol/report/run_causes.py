@@ -1,13 +1,12 @@
-"""What went wrong in a run, each thing once: failures with the same first cause are one group. Pure.
+"""What went wrong in a run, each thing once: failures with the same first cause are one group.
 
 A cause that Ondol knows (`ondol explain`) has a meaning and a cure. The others are told apart by what they say,
 whatever its numbers.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ondol.explain.match import Scanner, blocks, first_cause
+from ondol.explain import match
 from ondol.explain.signature import Signature
 from ondol.fleet.record import AttemptRecord, RunRecord
 from ondol.fleet.verdict import Verdict
@@ -25,13 +24,13 @@ class Group:
     items: list[int] = field(default_factory=list)
 
 
-def groups(record: RunRecord, signatures: Sequence[Signature]) -> list[Group]:
+def groups(record: RunRecord) -> list[Group]:
     """The largest first, then in the order of the items."""
-    scanner, found = Scanner(signatures), dict[str, Group]()
+    found: dict[str, Group] = {}
     for number, item in enumerate(record.items):
         if not (item.bad or item.verdict == Verdict.DEVICE_LOST.value):
             continue
-        known = _known(scanner, item.attempts[-1]) if item.attempts else None
+        known = _known(item.attempts[-1]) if item.attempts else None
         said = f"{item.verdict}: {_line(item.why)[:_LONGEST]}"
         group = Group(_line(known.meaning), known.id, _line(known.cure)) if known else Group(said)
         found.setdefault(group.id or alike(said), group).items.append(number)
@@ -42,9 +41,6 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _known(scanner: Scanner, attempt: AttemptRecord) -> Signature | None:
+def _known(attempt: AttemptRecord) -> Signature | None:
     told = [attempt.reason, attempt.text, attempt.dump, *attempt.output.values()]
-    scanner.forget()
-    lines = "\n".join(filter(None, told)).split("\n")
-    cause = first_cause([hit for number, block in blocks(lines) for hit in scanner.block(block, number)])
-    return cause.signature if cause else None
+    return match.judge("\n".join(filter(None, told))).signature

@@ -13,7 +13,6 @@ from importlib.resources import files
 from typing import Any
 
 from ondol import __version__
-from ondol.explain.signature import load as load_signatures
 from ondol.fleet import past
 from ondol.fleet.messages import NodeUp, Probed
 from ondol.fleet.past import PastRun
@@ -86,7 +85,7 @@ def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
         "run": {**record.run._asdict(), "ondol": __version__},
         "again": _again(record),
         "reasons": [[one.text, one.item] for one in why_slow.reasons(found, record)],
-        "causes": [vars(group) for group in run_causes.groups(record, load_signatures())],
+        "causes": [vars(group) for group in run_causes.groups(record)],
         "fatal": [list(one) for one in record.fatal],
         "notes": record.notes[:200],
         "ids": [item.nodeid for item in record.items],

@@ -127,11 +127,18 @@ def sign_in(room: str) -> str:
 
 
 def members(room: str) -> dict[str, process.Owner]:
-    """Everybody who signed in and not out. Raises `OSError` if there is no such room."""
-    found = {}
-    folder = os.path.join(room, "members")
-    for name in os.listdir(folder):
-        owner = process.Owner.decode(files.read_regular(os.path.join(folder, name), 4096)[0])
-        if owner:
-            found[name] = owner
-    return found
+    """Everybody who signed in and not out. Raises `OSError` if there is no such room, or nobody shares it.
+
+    Relative to what was opened: a `members` that is a link leads root to no device of the machine.
+    """
+    with files.opened(files.open_dir(room)) as here, files.opened(files.open_dir("members", here)) as folder:
+        notes = {name: signed(name, folder) for name in os.listdir(folder)}
+    return {name: owner for name, owner in notes.items() if owner}
+
+
+def signed(name: str, folder: int) -> process.Owner | None:
+    """Who left this note; nobody if it is gone, or was cut off."""
+    try:
+        return process.Owner.decode(files.read_regular(name, 4096, dir_fd=folder)[0])
+    except FileNotFoundError:
+        return None

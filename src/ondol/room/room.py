@@ -209,7 +209,7 @@ def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
     boot = process.boot_id()
     over = all(process.certainly_dead(owner) or (old and not (owner.boot and boot)) for owner in owners)
     # The job's own processes may outlive its Ondol; they carry the room's name in their environment.
-    return over and not process.mentions_in_environment(f"{VARIABLE}={path}")
+    return over and not process.mentioned(f"{VARIABLE}={path}")
 
 
 def _is_mine(path: str) -> bool:
@@ -225,39 +225,27 @@ def _has(path: str, name: str) -> bool:
 
 def _owners(path: str) -> list[process.Owner]:
     """Everybody who signed; nobody if that was cut off. Raises `OSError` if it cannot be read."""
-    found = []
     with files.opened(files.open_dir(path)) as here:
-        found.append(_owner(OWNER, here))
-        try:
-            # Relative to what was opened: a `members` that is a link leads root to no device of the machine.
-            with files.opened(files.open_dir("members", here)) as members:
-                found += [_owner(name, members) for name in os.listdir(members)]
-        except FileNotFoundError:
-            pass  # a room of one job
-    return [owner for owner in found if owner]
-
-
-def _owner(name: str, folder: int) -> process.Owner | None:
+        owner = rendezvous.signed(OWNER, here)
     try:
-        return process.Owner.decode(files.read_regular(name, 4096, dir_fd=folder)[0])
+        members = rendezvous.members(path)
     except FileNotFoundError:
-        return None
+        members = {}  # a room of one job
+    return [*([owner] if owner else []), *members.values()]
 
 
 def _was_abandoned(path: str, age: float) -> bool:
     """An open room is nobody's process. It is over after a reboot, or when it is old and nobody stands in it."""
-    try:
-        opener = process.Owner.decode(files.read_regular(os.path.join(path, OPENER), 4096)[0])
-    except FileNotFoundError:
-        opener = None  # it was opened at this moment, or its opener was killed at the last
+    with files.opened(files.open_dir(path)) as here:
+        opener = rendezvous.signed(OPENER, here)  # none: it was opened at this moment, or its opener was killed then
     boot = process.boot_id()
     if opener and opener.boot and boot and opener.boot != boot:
         return True
     opened = os.lstat(os.path.join(path, OPEN)).st_mtime
     return (
         time.time() - opened > age
-        and not process.mentions_in_environment(f"{VARIABLE}={path}")
-        and not process.mentions_in_mounts(os.path.basename(path))
+        and not process.mentioned(f"{VARIABLE}={path}")
+        and not process.mentioned(os.path.basename(path), "mountinfo")
     )
 
 

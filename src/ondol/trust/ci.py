@@ -161,7 +161,7 @@ def provenance(env: Environ) -> dict[str, str]:
         "run": ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "BUILD_TAG", "SLURM_JOB_ID"),
         "job": ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME", "SLURM_JOB_NAME"),
     }
-    found = {field: next((env[name] for name in names if env.get(name)), "") for field, names in candidates.items()}
+    found = _first(env, candidates)
     found["repository"] = repository(env) or _joined(env.get("GIT_URL", ""))
     return {field: value[:200] for field, value in found.items() if value}
 
@@ -174,5 +174,8 @@ def job_name(env: Environ) -> str:
         "run": ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_NUMBER", "BUILD_NUMBER", "SLURM_JOB_ID"),
         "runner": ("RUNNER_NAME", "CI_RUNNER_DESCRIPTION", "BUILDKITE_AGENT_NAME", "NODE_NAME"),
     }
-    found = {field: next((env[name] for name in names if env.get(name)), "") for field, names in candidates.items()}
-    return ", ".join(f"{field} {value[:60]}" for field, value in found.items() if value)
+    return ", ".join(f"{field} {value[:60]}" for field, value in _first(env, candidates).items() if value)
+
+
+def _first(env: Environ, candidates: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {field: next((env[name] for name in names if env.get(name)), "") for field, names in candidates.items()}
