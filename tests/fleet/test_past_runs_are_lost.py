@@ -15,6 +15,8 @@ import pytest
 from ondol.fleet import journal, kept, past
 from ondol.fleet.record import Book, load
 from ondol.host import files
+from ondol_hang import hanging_mount
+from people import needs_root
 
 DAY = 86400.0
 
@@ -52,6 +54,28 @@ def test_every_run_is_kept_whole_by_whoever_started_it(suite, way: str, tmp_path
     ((run,), passed) = kept.runs(str(tmp_path / "h"))
     assert (passed, run.status, run.counts()) == (0, 1, {"passed": 1, "failed": 1})
     assert (run.compiled is None) == (way == "pytest"), "`ondol test` has a room, and its journal tells of it"
+
+
+@needs_root
+@pytest.mark.root
+def test_a_history_on_a_dead_file_server_is_named_and_costs_no_run(suite, tmp_path_factory) -> None:
+    """Every access to it waits for ever: for who writes, who reads, and who divides the suite by it."""
+    suite.write(test_a="def test_1(): pass\n")
+    dead = tmp_path_factory.mktemp("dead")  # not in the suite, where pytest looks for tests
+    ondol, history = [sys.executable, "-m", "ondol"], f"--history={dead}/h"
+    subprocess.run(
+        "git init -q && git -c user.name=a -c user.email=a commit -qm a --allow-empty", shell=True, cwd=suite.path
+    )
+    with hanging_mount(dead):
+        commands = [[*ondol, "test", "--devices=cpu:1", history], [*ondol, "history", history]]
+        commands.append([*ondol, "test", "--devices=cpu:1", history, "--shard=1/2"])
+        running = [suite.start(command) for command in commands]
+        (wrote, read, divided) = [one.communicate(timeout=suite.patience)[0] for one in running]
+    assert [one.returncode == 0 for one in running] == [True, False, False], (wrote, read, divided)
+    assert f"this run is not in the history in {dead}/h" in wrote
+    for said in (read, divided):
+        assert f"the history in {dead}/h does not answer" in said
+        assert "--history DIR" in said
 
 
 def test_without_a_directory_it_is_the_users_own_and_private(suite) -> None:

@@ -19,7 +19,7 @@ from ondol.fleet import journal as journals
 from ondol.fleet import past
 from ondol.fleet.journal import KEPT
 from ondol.fleet.record import RunRecord, of_bytes
-from ondol.host import files, identity
+from ondol.host import bounded, files, filesystem, identity
 from ondol.host.zstd import ZstdError
 
 #: How long they are kept, how many, and how many bytes altogether; of one user.
@@ -28,6 +28,8 @@ LONGEST, MOST, LARGEST = 90 * 86400.0, 1000, 2 << 30
 _NAMES, _READ, _LARGEST_FILE = 20_000, 1000, 256 << 20
 _NAME = re.compile(r"\d{8}-\d{10}-[0-9a-f]{12}" + re.escape(KEPT))
 _OVER, _ROOM = (re.compile(rb'\{"t": [\d.e+-]+, "e": "%s"' % word) for word in (b"over", b"room"))
+#: Seconds for a file server to answer at all.
+_PATIENCE = 10.0
 Believes = Callable[[int], bool]
 
 
@@ -110,6 +112,11 @@ def _clean(here: int, now: float, *, dry_run: bool) -> list[str]:
 def _opened(where: str) -> Iterator[int | None]:
     """None if there is nothing yet."""
     path, here = where or folder(), None
+    if filesystem.is_network(filesystem.fs_type(path)):
+        try:
+            bounded.call(lambda _report: os.path.lexists(path), _PATIENCE)
+        except OndolError as error:  # a dead server would hold us for ever
+            raise OndolError(f"the history in {path} does not answer", because=error.line(), hint="--history DIR")
     try:
         here = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
