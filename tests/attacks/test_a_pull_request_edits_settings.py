@@ -44,7 +44,7 @@ def checkout(tmp_path: Path) -> Path:
     return path
 
 
-def test_run_publishes_into_main(program: Program, store_path: Path, checkout: Path) -> None:
+def test_run_publishes_nothing_into_main(program: Program, store_path: Path, checkout: Path) -> None:
     job = program.job(store_path, "k", cwd=checkout, env=PULL_REQUEST)
     assert job.status == 0
     assert (titles(store_path), titles(store_path, PULL_REQUEST_SCOPE)) == (set(), {"k"})
@@ -56,7 +56,7 @@ def test_run_publishes_into_main(program: Program, store_path: Path, checkout: P
     assert "--scope --publish --trust --json or ~/.config/ondol/ondol.toml or /etc/ondol/ondol.toml" in told[0]
 
 
-def test_the_wall_of_open_and_close_publishes_into_main(
+def test_open_and_close_publish_nothing_into_main(
     program: Program, store_path: Path, checkout: Path, tmp_path: Path
 ) -> None:
     """As containers.md recommends it for strangers' code."""
@@ -72,7 +72,7 @@ def test_the_wall_of_open_and_close_publishes_into_main(
     assert not (checkout / "report.json").exists()
 
 
-def test_the_action_publishes_into_main(
+def test_the_action_publishes_nothing_into_main(
     program: Program, store_path: Path, checkout: Path, tmp_path: Path, node: str
 ) -> None:
     files = {name: tmp_path / name for name in ("GITHUB_ENV", "GITHUB_OUTPUT", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")}

@@ -74,7 +74,7 @@ def run(program: Program, cwd: Path, *options: str, uid: int | None = None, **ho
 @pytest.mark.parametrize("victim", [None, VICTIM], ids=["root", "a user"])
 @pytest.mark.parametrize("name", config.FILES)
 @pytest.mark.parametrize("where", ["here", "above", "above with .git"])
-def test_code_of_a_stranger_runs(
+def test_code_of_a_stranger_does_not_run(
     program: Program, common: Path, below: Path, victim: int | None, name: str, where: str
 ) -> None:
     text = trap(program, common)
@@ -90,7 +90,7 @@ def test_code_of_a_stranger_runs(
     assert len(told) == (1 if where == "here" else 0), done
 
 
-def test_file_of_ours_is_overwritten(program: Program, common: Path, below: Path) -> None:
+def test_no_file_of_ours_is_overwritten(program: Program, common: Path, below: Path) -> None:
     precious = common.parent / "precious"
     write_as(0, precious, "mine", 0o600)
     for place in (common, below):
@@ -171,7 +171,9 @@ def _no_such_store(path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("owner", [STRANGER, 0], ids=["a stranger's", "our own"])
-def test_command_hangs_or_fails_of_a_file(program: Program, below: Path, plant: object, owner: int) -> None:
+def test_command_neither_hangs_nor_fails_because_of_a_file(
+    program: Program, below: Path, plant: object, owner: int
+) -> None:
     plant(below / "ondol.toml")  # type: ignore[operator]
     os.chown(below / "ondol.toml", owner, owner, follow_symlinks=False)
 
@@ -201,7 +203,7 @@ def read(cwd: Path, **env: str) -> config.Settings:
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o646, 0o664])
-def test_a_file_that_others_can_write_is_used(below: Path, mode: int) -> None:
+def test_a_file_that_others_can_write_is_not_used(below: Path, mode: int) -> None:
     write_as(0, below / "ondol.toml", "quiet = true\n", mode)
     os.chown(below / "ondol.toml", 0, 12345)  # a group with a name of its own, or none
     found = read(below)

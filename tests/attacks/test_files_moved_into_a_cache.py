@@ -37,7 +37,7 @@ def private(path: Path) -> Path:
 
 
 @needs_root
-def test_private_file_of_roots_is_opened_to_the_group(program: Program, cache: Path, tmp_path: Path) -> None:
+def test_private_file_of_roots_stays_private(program: Program, cache: Path, tmp_path: Path) -> None:
     secret = private(tmp_path / "secret")
     moved = cache / "secret"
     secret.rename(moved)

@@ -63,7 +63,7 @@ def test_giant_group_file_in_a_room(program: Program, store_path: Path) -> None:
         ("vllm", "modelinfos/x.json"),
     ],
 )
-def test_giant_metadata_is_parsed(tool: str, name: str, tmp_path: Path) -> None:
+def test_giant_metadata_is_not_parsed(tool: str, name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True)
     with open(path, "wb") as file:
@@ -128,7 +128,7 @@ def old_room(base: Path, owner: process.Owner, age: float) -> Path:
     return path
 
 
-def test_room_without_a_boot_id_is_in_use_for_ever(tmp_path: Path) -> None:
+def test_room_without_a_boot_id_is_in_use_until_it_is_old(tmp_path: Path) -> None:
     """Written where there was no /proc: nothing can prove that its process is over, so time must."""
     unknown = process.Owner(os.getpid(), "", "", "")
     young = old_room(tmp_path, unknown, 3600.0)

@@ -47,7 +47,7 @@ def room_filled_by_a_stranger(program: Program, place: Path, store: str) -> str:
 
 
 @needs_root
-def test_room_that_a_stranger_filled_is_published_as_roots(program: Program, place: Path) -> None:
+def test_room_that_a_stranger_filled_is_not_published_as_roots(program: Program, place: Path) -> None:
     store = store_of_roots(program, place)
     room = room_filled_by_a_stranger(program, place, store)
     closed = program.ondol("close", room, "--status", "0")

@@ -121,7 +121,7 @@ def refusals(cache: Path, *, ours: bool = True) -> list[str]:
 
 @pytest.mark.parametrize("make", [write_graph, write_function, write_library, write_probe, write_header])
 @pytest.mark.parametrize("damage", ["emptied", "cut", "removed"])
-def test_torn_files_travel(tmp_path: Path, make: Any, damage: str) -> None:
+def test_torn_files_do_not_travel(tmp_path: Path, make: Any, damage: str) -> None:
     """A cut probe breaks each later compile, a cut library is a SIGBUS, an empty source a library nobody can check."""
     make(tmp_path, 1)
     assert len(entries(INDUCTOR, tmp_path)) == 1
@@ -143,20 +143,20 @@ def travels(cache: Path) -> bool:
         return False
 
 
-def test_header_of_a_compiler_that_was_killed_travels(tmp_path: Path) -> None:
+def test_header_of_a_compiler_that_was_killed_does_not_travel(tmp_path: Path) -> None:
     """GCC begins with `gpcWrite` and puts the right letters there when everything else is written."""
     write_header(tmp_path, 1, first=b"gpcWrite")
     with pytest.raises(EntryRefused, match="cut off"):
         entries(INDUCTOR, tmp_path)
 
 
-def test_torn_tuning_result_travels(tmp_path: Path) -> None:
+def test_torn_tuning_result_does_not_travel(tmp_path: Path) -> None:
     write_best_config(tmp_path).write_text('{"XBLOCK": 1')
     with pytest.raises(EntryRefused, match="cut off"):
         entries(INDUCTOR, tmp_path)
 
 
-def test_tuning_result_is_used_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_result_is_not_used_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_best_config(tmp_path)
     ((found,), _) = scan(INDUCTOR, tmp_path)
     assert INDUCTOR.accepts(found.fingerprint, HOST)
@@ -165,7 +165,7 @@ def test_tuning_result_is_used_on_another_device(tmp_path: Path, monkeypatch: py
     assert not INDUCTOR.accepts(found.fingerprint, HOST)
 
 
-def test_same_graph_compiled_by_many_jobs_is_many_entries(tmp_path: Path) -> None:
+def test_same_graph_compiled_by_many_jobs_is_one_entry(tmp_path: Path) -> None:
     """Its content holds times and paths, so its name is never twice the same; its key and guards are."""
     for cache in ("one", "two"):
         write_graph(tmp_path / cache, 1, guards="2 <= s0", note=cache)
@@ -173,7 +173,7 @@ def test_same_graph_compiled_by_many_jobs_is_many_entries(tmp_path: Path) -> Non
     assert keys[0] == keys[1]
 
 
-def test_workers_that_compile_one_graph_at_once_publish_it_twice(tmp_path: Path) -> None:
+def test_workers_that_compile_one_graph_at_once_publish_it_once(tmp_path: Path) -> None:
     write_graph(tmp_path, 1, note="one")
     write_graph(tmp_path, 1, note="two")
     assert len(scan(INDUCTOR, tmp_path)[0]) == 1
@@ -189,7 +189,7 @@ def test_graphs_under_other_guards_are_entries_of_their_own(tmp_path: Path) -> N
     assert len({item.key[:52] for item in found}) == 1
 
 
-def test_guards_that_cannot_be_read_make_two_graphs_one(tmp_path: Path) -> None:
+def test_guards_that_cannot_be_read_do_not_make_two_graphs_one(tmp_path: Path) -> None:
     """The same text twice in a pickle is written once and then referred to."""
     for number in (1, 2):
         guards = f"{number} <= s0"
@@ -200,13 +200,13 @@ def test_guards_that_cannot_be_read_make_two_graphs_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rest", [b".", b"\x94.", b"\xff.", b"\x8c\xffshort."])
-def test_nonsense_in_a_pickle_stops_the_harvest(tmp_path: Path, rest: bytes) -> None:
+def test_nonsense_in_a_pickle_does_not_stop_the_harvest(tmp_path: Path, rest: bytes) -> None:
     key = "f" + name_of(rest)
     write(tmp_path / "fxgraph" / key[1:3] / key / name_of(rest), b"\x80\x04guards_expr\x94" + rest)
     assert len(entries(INDUCTOR, tmp_path)) == 1  # torch will warn and compile again
 
 
-def test_numbers_of_another_processor_are_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_another_processor_are_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph with C++ is written for one vector width, which its key does not know; one for a GPU is not."""
     write_graph(tmp_path, 1)
     write_graph(tmp_path, 2, source=GPU)
@@ -230,7 +230,7 @@ def test_numbers_of_another_processor_are_computed(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("make", [write_library, write_header])
-def test_kernels_of_another_torch_are_loaded(tmp_path: Path, make: Any, torch: Path) -> None:
+def test_kernels_of_another_torch_are_not_loaded(tmp_path: Path, make: Any, torch: Path) -> None:
     """An upgrade in the same place changes the headers, and no key."""
     make(tmp_path, 1)
     (found,) = scan(INDUCTOR, tmp_path)[0]
@@ -245,7 +245,7 @@ def test_kernels_of_another_torch_are_loaded(tmp_path: Path, make: Any, torch: P
     assert not INDUCTOR.accepts(found.fingerprint, HOST)
 
 
-def test_kernel_that_names_no_torch_travels(tmp_path: Path) -> None:
+def test_kernel_that_names_no_torch_does_not_travel(tmp_path: Path) -> None:
     """Before 2.13 only the header says which torch it was; with two of them in one job nobody knows."""
     write_library(tmp_path, 1, torch=b"nothing")
     assert refusals(tmp_path) == ["unknown"]
@@ -264,7 +264,7 @@ def test_torch_is_found_in_a_large_header(tmp_path: Path) -> None:
         assert len(scan(INDUCTOR, tmp_path)[0]) == 1
 
 
-def test_adopted_cache_is_believed_to_be_of_this_processor(tmp_path: Path) -> None:
+def test_adopted_cache_is_not_believed_to_be_of_this_processor(tmp_path: Path) -> None:
     TestInductor().make_cache(tmp_path)
     found, refused = scan(INDUCTOR, tmp_path, ours=False)
     assert {item.fingerprint for item in found} == {"any"}
@@ -272,14 +272,14 @@ def test_adopted_cache_is_believed_to_be_of_this_processor(tmp_path: Path) -> No
     assert {item.why for item in refused} == {"made for a processor or device that it does not name"}
 
 
-def test_graph_that_includes_from_its_old_place_travels(tmp_path: Path) -> None:
+def test_graph_that_includes_from_its_old_place_does_not_travel(tmp_path: Path) -> None:
     """Long before torch 2.11, C++ included a header of the cache by its absolute path: elsewhere it does not compile."""
     write_graph(tmp_path, 1, source='#include "/tmp/torchinductor_root/pi/cpic.h"')
     assert refusals(tmp_path) == ["outside"]
 
 
 @pytest.mark.parametrize("depth", [1, 30])
-def test_tuner_in_a_graph_reads_and_writes_its_old_place(tmp_path: Path, depth: int) -> None:
+def test_tuner_in_a_graph_forgets_its_old_place(tmp_path: Path, depth: int) -> None:
     """A deep room, whose path is longer than what is kept for it, costs time and nothing else."""
     debug = f'loc("{tmp_path}/one/q3/c.py":1:0)'.encode()
     write_graph(tmp_path / "one", 1, source=GPU, note=debug)
@@ -294,7 +294,7 @@ def test_tuner_in_a_graph_reads_and_writes_its_old_place(tmp_path: Path, depth: 
     assert str(tmp_path) not in fields["source_code"] + fields["repro"]
 
 
-def test_adopted_graph_leads_back_to_where_it_was_made(tmp_path: Path) -> None:
+def test_adopted_graph_does_not_lead_back_to_where_it_was_made(tmp_path: Path) -> None:
     """A cache from a container: its graphs name a path that does not exist here, and other than the one it has here."""
     write_graph(tmp_path / "made-here", 1, source=GPU)
     shutil.move(tmp_path / "made-here", tmp_path / "seen-here")
@@ -302,13 +302,13 @@ def test_adopted_graph_leads_back_to_where_it_was_made(tmp_path: Path) -> None:
     assert f"{tmp_path}/made-here/q3/{TUNED}".encode() not in bytes(entry.files[0].data)
 
 
-def test_graph_that_is_no_pickle_is_published(tmp_path: Path) -> None:
+def test_graph_that_is_no_pickle_is_not_published(tmp_path: Path) -> None:
     graph = write_graph(tmp_path, 1, source=GPU)
     graph.write_bytes(graph.read_bytes()[:-1] + b"\xff.")
     assert not travels(tmp_path)
 
 
-def test_locks_sources_and_other_peoples_caches_travel(tmp_path: Path) -> None:
+def test_locks_sources_and_other_peoples_caches_do_not_travel(tmp_path: Path) -> None:
     library = write_library(tmp_path, 1)
     graph = write_graph(tmp_path, 1)
     for path in (
@@ -336,12 +336,12 @@ def test_locks_sources_and_other_peoples_caches_travel(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../evil", "q3/evil.py", "fxgraph/evil", "locks/c.lock", f"q3/c{'a' * 51}.main.so/x"])
-def test_stored_name_that_leads_elsewhere_is_bound(name: str) -> None:
+def test_stored_name_that_leads_elsewhere_is_not_bound(name: str) -> None:
     with pytest.raises(EntryRefused):
         INDUCTOR.attach(name, b"", (name,), "/room/cache")
 
 
-def test_what_a_hit_saves_and_who_made_it_is_not_told(tmp_path: Path) -> None:
+def test_what_a_hit_saves_and_who_made_it_is_told(tmp_path: Path) -> None:
     write_graph(tmp_path, 1)
     write_function(tmp_path, 1)  # its time is that of its graphs
     found = scan(INDUCTOR, tmp_path)[0]

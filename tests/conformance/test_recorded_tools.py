@@ -95,7 +95,7 @@ class TestNumba(Recorded):
     tool, count = load("numba"), 2
 
 
-def test_tool_without_a_suite() -> None:
+def test_every_tool_has_a_suite() -> None:
     """Every row whose files travel has a tree here, or a suite in another file."""
     recorded = {tree.stem for tree in TREES.glob("*.txt")}
     others = [path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
@@ -116,7 +116,7 @@ def test_tree_says_where_it_was_taken() -> None:
 
 
 @pytest.mark.parametrize("tool", ["cupy", "cuda-driver", "cute-dsl", "helion", "miopen", "cutile"])
-def test_cut_off_file_travels(tool: str, tmp_path: Path) -> None:
+def test_cut_off_file_does_not_travel(tool: str, tmp_path: Path) -> None:
     """Half a file, as a full disk or a killed writer leaves it."""
     rebuild(tool, tmp_path)
     for path in [p for p in tmp_path.rglob("*") if p.is_file()]:
@@ -131,7 +131,7 @@ def test_cut_off_file_travels(tool: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tool", "names"), [("deepgemm", "kernel.cubin"), ("sglang-jit", "*.so"), ("cuda-python", "19ce*"), ("warp", "*.o")]
 )
-def test_cut_off_binary_travels(tool: str, names: str, tmp_path: Path) -> None:
+def test_cut_off_binary_does_not_travel(tool: str, names: str, tmp_path: Path) -> None:
     rebuild(tool, tmp_path)
     whole = bytearray(elf(b"x" * 500))
     whole[40:48] = (400).to_bytes(8, "little")  # section headers at 400 …
@@ -146,7 +146,7 @@ def test_cut_off_binary_travels(tool: str, names: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", ["helion", "miopen", "cuda-driver", "tilelang"])
-def test_other_driver_or_model_is_served(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_driver_or_model_is_not_served(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rebuild(tool, tmp_path)
     fingerprints = {found.fingerprint for found in scan(load(tool), tmp_path)[0]}
     made = {fingerprint for fingerprint in fingerprints if "nvidia-580.159.04" in fingerprint}
@@ -161,7 +161,9 @@ def test_other_driver_or_model_is_served(tool: str, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("tool", ["helion", "miopen", "cuda-driver"])
-def test_nobody_knows_where_it_was_measured(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_measured_nobody_knows_where_does_not_travel(
+    tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A container without the driver's files: such an entry would be served to every machine that cannot tell either."""
     nowhere = accelerator.Accelerators("", ())
     monkeypatch.setattr(accelerator, "here", lambda: nowhere)
@@ -183,7 +185,7 @@ def test_helion_result_that_knows_no_library_versions_travels(tmp_path: Path) ->
 # -- databases ---------------------------------------------------------------------------------------------------------
 
 
-def test_database_is_new_after_a_mere_look(tmp_path: Path) -> None:
+def test_database_is_not_new_after_a_mere_look(tmp_path: Path) -> None:
     """cuTile writes the time of use into its database: no job would ever be warm."""
     import sqlite3
 
@@ -203,7 +205,7 @@ def test_database_is_new_after_a_mere_look(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["-journal", "-wal"])
-def test_database_in_the_middle_of_a_transaction_travels(tmp_path: Path, end: str) -> None:
+def test_database_in_the_middle_of_a_transaction_does_not_travel(tmp_path: Path, end: str) -> None:
     (tmp_path / "cache.db").write_bytes(database(["one"]))
     (tmp_path / f"cache.db{end}").write_bytes(b"a change that is not finished")
     found, refused = scan(load("cutile"), tmp_path)
@@ -212,7 +214,7 @@ def test_database_in_the_middle_of_a_transaction_travels(tmp_path: Path, end: st
     assert len(scan(load("cutile"), tmp_path)[0]) == 1
 
 
-def test_half_a_database_passes_for_one() -> None:
+def test_half_a_database_does_not_pass_for_one() -> None:
     from ondol.tools.cutile import CuTile
 
     data = database([f"key {n}" for n in range(500)])
@@ -221,7 +223,7 @@ def test_half_a_database_passes_for_one() -> None:
         CuTile().check("cache.db", data[:8192])
 
 
-def test_damaged_or_strange_database_travels(tmp_path: Path) -> None:
+def test_damaged_or_strange_database_does_not_travel(tmp_path: Path) -> None:
     data = bytearray(database([f"key {n}" for n in range(500)]))
     data[4096:8192] = bytes(4096)
     (tmp_path / "cache.db").write_bytes(data)
@@ -230,7 +232,7 @@ def test_damaged_or_strange_database_travels(tmp_path: Path) -> None:
     assert [item.kind for item in scan(load("cutile"), tmp_path)[1]] == ["incomplete"]
 
 
-def test_miopen_results_in_another_order_are_new(tmp_path: Path) -> None:
+def test_miopen_results_in_another_order_are_not_new(tmp_path: Path) -> None:
     name = "gfx942130.HIP.3_3_0_2d1fd997a6.ufdb.txt"
     (tmp_path / name).write_text("b=2\na=1\n")
     (one,) = scan(load("miopen"), tmp_path)[0]
@@ -250,7 +252,7 @@ def numba_index(cache: Path, function: str) -> Path:
     return index
 
 
-def test_numba_index_newer_than_all_its_code_travels(tmp_path: Path) -> None:
+def test_numba_index_newer_than_all_its_code_does_not_travel(tmp_path: Path) -> None:
     """The table is written before the code: a job killed in between leaves a new source's index with old code."""
     index = numba_index(tmp_path, "f")
     late = index.stat().st_mtime_ns + 10**9
@@ -263,13 +265,13 @@ def test_numba_index_newer_than_all_its_code_travels(tmp_path: Path) -> None:
     assert len(scan(load("numba"), tmp_path)[0]) == 2
 
 
-def test_numba_index_that_names_missing_code_travels(tmp_path: Path) -> None:
+def test_numba_index_that_names_missing_code_does_not_travel(tmp_path: Path) -> None:
     index = numba_index(tmp_path, "f")
     index.with_name(index.name.replace(".nbi", ".2.nbc")).unlink()
     assert [item.kind for item in scan(load("numba"), tmp_path)[1]] == ["incomplete"]
 
 
-def test_numba_code_with_something_behind_it_travels(tmp_path: Path) -> None:
+def test_numba_code_with_something_behind_it_does_not_travel(tmp_path: Path) -> None:
     numba_index(tmp_path, "g")
     (code,) = tmp_path.rglob("*.g-*.nbc")
     code.write_bytes(code.read_bytes() + b"more")
@@ -277,7 +279,7 @@ def test_numba_code_with_something_behind_it_travels(tmp_path: Path) -> None:
         entries(load("numba"), tmp_path)
 
 
-def test_numba_pickle_is_loaded(tmp_path: Path) -> None:
+def test_numba_pickle_is_never_loaded(tmp_path: Path) -> None:
     """A pickle can run anything: an index from elsewhere is looked at, and nothing in it happens."""
     index = numba_index(tmp_path, "f")
     attack = pickle.dumps(Attack(str(tmp_path / "done")))
@@ -297,7 +299,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("name", ["device_kernel.cu", "kernel_lib.so", "params.json"])
-def test_kernel_that_its_manifest_does_not_describe_travels(tmp_path: Path, name: str) -> None:
+def test_kernel_that_its_manifest_does_not_describe_does_not_travel(tmp_path: Path, name: str) -> None:
     rebuild("tilelang", tmp_path)
     (path,) = tmp_path.glob(f"*/*/kernels/*/{name}")
     path.write_bytes(path.read_bytes().replace(b"x", b"y").replace(b"t", b"u"))
@@ -305,14 +307,14 @@ def test_kernel_that_its_manifest_does_not_describe_travels(tmp_path: Path, name
         entries(load("tilelang"), tmp_path)
 
 
-def test_kernel_that_lacks_a_file_of_its_manifest_is_offered(tmp_path: Path) -> None:
+def test_kernel_that_lacks_a_file_of_its_manifest_is_not_offered(tmp_path: Path) -> None:
     rebuild("tilelang", tmp_path)
     next(tmp_path.glob("*/*/kernels/*/params.json")).unlink()
     assert [item.kind for item in scan(load("tilelang"), tmp_path)[1]] == ["incomplete"]
 
 
 @pytest.mark.parametrize("name", ["best_config.json", "latency.json", "out_idx.json", "params.json", "function.pkl"])
-def test_autotuning_result_with_half_a_file_travels(tmp_path: Path, name: str) -> None:
+def test_autotuning_result_with_half_a_file_does_not_travel(tmp_path: Path, name: str) -> None:
     """Nothing in TileLang checks it: the user's program ends in the middle of it."""
     rebuild("tilelang", tmp_path)
     (path,) = tmp_path.glob(f"*/*/autotuner/*/{name}")
@@ -321,14 +323,14 @@ def test_autotuning_result_with_half_a_file_travels(tmp_path: Path, name: str) -
         entries(load("tilelang"), tmp_path)
 
 
-def test_file_that_came_later_is_part_of_a_kernel(tmp_path: Path) -> None:
+def test_file_that_came_later_is_no_part_of_a_kernel(tmp_path: Path) -> None:
     rebuild("tilelang", tmp_path)
     names = [name for found in scan(load("tilelang"), tmp_path)[0] for name in found.names]
     assert any(name.endswith("kernel_lib.so") for name in names)
     assert not any(name.endswith("late.cubin") for name in names)
 
 
-def test_second_target_of_a_module_is_never_published(tmp_path: Path) -> None:
+def test_second_target_of_a_module_is_an_entry_of_its_own(tmp_path: Path) -> None:
     """An sm_90 job that finds the directory of an sm_80 one adds its binary: an entry of its own."""
     rebuild("warp", tmp_path)
     keys = {found.key: found.names for found in scan(load("warp"), tmp_path)[0]}
@@ -337,7 +339,7 @@ def test_second_target_of_a_module_is_never_published(tmp_path: Path) -> None:
     assert all(any(name.endswith(".meta") for name in names) for names in cubins)
 
 
-def test_module_without_its_hash_travels(tmp_path: Path) -> None:
+def test_module_without_its_hash_does_not_travel(tmp_path: Path) -> None:
     folder = tmp_path / "1.19.0" / "wp_physics"
     folder.mkdir(parents=True)
     (folder / "wp_physics.meta").write_text("{}")

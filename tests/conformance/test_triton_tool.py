@@ -43,13 +43,13 @@ def refusals(cache: Path, *, ours: bool = True) -> list[str]:
     return [item.kind for item in refused]
 
 
-def test_missing_child_is_a_partial_group(tmp_path: Path) -> None:
+def test_group_that_lacks_a_child_does_not_travel(tmp_path: Path) -> None:
     """Triton up to 3.7 crashes on it: KeyError: "Unknown key: 'cubin'"."""
     (write_triton_entry(tmp_path, 1) / "add.cubin").unlink()
     assert refusals(tmp_path) == ["incomplete"]
 
 
-def test_empty_child_is_a_hit_for_triton(tmp_path: Path) -> None:
+def test_empty_child_does_not_travel(tmp_path: Path) -> None:
     (write_triton_entry(tmp_path, 1) / "add.cubin").write_bytes(b"")
     assert refusals(tmp_path, ours=False) == ["torn"]
 
@@ -57,12 +57,12 @@ def test_empty_child_is_a_hit_for_triton(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "group", ["", "{", "[]", "{}", '{"child_paths": {}}', '{"child_paths": {"a": 1}}', '{"child_paths": []}']
 )
-def test_broken_group_file_is_an_entry(tmp_path: Path, group: str) -> None:
+def test_broken_group_file_is_no_entry(tmp_path: Path, group: str) -> None:
     (write_triton_entry(tmp_path, 1) / "__grp__add.json").write_text(group)
     assert refusals(tmp_path) == ["torn"]
 
 
-def test_cut_off_cubin_or_helper_is_served(tmp_path: Path) -> None:
+def test_cut_off_cubin_or_helper_is_not_served(tmp_path: Path) -> None:
     """A truncated cubin is served without a check, a truncated helper library is a SIGBUS."""
     folder = write_triton_entry(tmp_path, 1)
     whole = bytearray(elf(b"x" * 500))
@@ -84,7 +84,7 @@ def test_empty_metadata_crashes_triton(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["/etc/hostname", "/elsewhere/KEY/add.cubin", "../add.cubin", "add.cubin"])
 @pytest.mark.parametrize("ours", [True, False])
-def test_group_that_points_outside_its_room_is_published(tmp_path: Path, where: str, ours: bool) -> None:
+def test_group_that_points_outside_its_room_is_not_published(tmp_path: Path, where: str, ours: bool) -> None:
     folder = write_triton_entry(tmp_path, 1)
     group = folder / "__grp__add.json"
     fields = json.loads(group.read_text())
@@ -102,13 +102,13 @@ def test_group_written_under_another_mount_point_is_adopted(tmp_path: Path) -> N
     assert refusals(tmp_path, ours=True) == ["outside"]
 
 
-def test_stored_group_that_names_a_stranger_is_bound() -> None:
+def test_stored_group_that_names_a_stranger_is_not_bound() -> None:
     data = json.dumps({"child_paths": {"../../evil": "x"}}).encode()
     with pytest.raises(EntryRefused):
         TRITON.attach("__grp__add.json", data, ("__grp__add.json", "add.cubin"), "/room/KEY")
 
 
-def test_files_replaced_by_a_second_writer_after_the_end_travel(tmp_path: Path) -> None:
+def test_files_replaced_by_a_second_writer_after_the_end_do_not_travel(tmp_path: Path) -> None:
     """Two processes of one job, the second killed half-way: its cubin with the first one's metadata."""
     folder = write_triton_entry(tmp_path, 1)
     late = (folder / "__grp__add.json").stat().st_mtime_ns + 1_000_000_000
@@ -157,14 +157,14 @@ def test_autotuning_result_is_an_entry_of_its_own_kind(tmp_path: Path, measured:
 @pytest.mark.parametrize(
     "text", ["{", "[]", "{}", '{"configs_timings": []}', TIMINGS[:60], '{"configs_timings": [[1, 2]]}']
 )
-def test_autotuning_result_that_ends_a_program_travels(tmp_path: Path, measured: Path, text: str) -> None:
+def test_autotuning_result_that_ends_a_program_does_not_travel(tmp_path: Path, measured: Path, text: str) -> None:
     """Each of these is an exception in Triton's `check_disk_cache` (seen on 3.6 and 3.9)."""
     measured.write_text(text)
     with pytest.raises(EntryRefused):
         entries(TRITON, tmp_path)
 
 
-def test_links_in_a_cache_are_followed(tmp_path: Path) -> None:
+def test_links_in_a_cache_are_not_followed(tmp_path: Path) -> None:
     folder = write_triton_entry(tmp_path / "cache", 1)
     secret = tmp_path / "secret"
     secret.write_text("secret")
@@ -173,7 +173,7 @@ def test_links_in_a_cache_are_followed(tmp_path: Path) -> None:
     assert refusals(tmp_path / "cache") == ["incomplete"]
 
 
-def test_helpers_of_two_pythons_share_a_directory(tmp_path: Path) -> None:
+def test_helpers_of_two_pythons_in_one_directory_are_two_entries(tmp_path: Path) -> None:
     """Up to 3.6 the key of a helper does not know the Python: two files, two entries, two fingerprints."""
     write_helper(tmp_path, 1)
     write_helper(tmp_path, 1, HELPER.replace("311", "312"))
@@ -182,7 +182,7 @@ def test_helpers_of_two_pythons_share_a_directory(tmp_path: Path) -> None:
     assert {item.key for item in found} == {key_of(1)}
 
 
-def test_host_code_given_to_another_machine_or_libc() -> None:
+def test_host_code_is_not_given_to_another_machine_or_libc() -> None:
     mark = f"{HOST.machine}-{HOST.libc}-cpython-311-x86_64-linux-gnu"
     assert TRITON.accepts(mark, HOST)
     assert not TRITON.accepts(mark, Host("riscv64", HOST.libc))

@@ -63,7 +63,7 @@ def kinds(cache: Path) -> list[str]:
     return [item.kind for item in refused]
 
 
-def test_private_parts_travel_or_are_reported_as_strange(tmp_path: Path) -> None:
+def test_private_parts_neither_travel_nor_are_reported_as_strange(tmp_path: Path) -> None:
     write_compiled(tmp_path)
     write_ahead(tmp_path)
     for name in (
@@ -83,7 +83,7 @@ def test_private_parts_travel_or_are_reported_as_strange(tmp_path: Path) -> None
     assert sorted(len(item.names) for item in found) == [1, 8]
 
 
-def test_job_that_compiled_ahead_leaves_an_empty_shell(tmp_path: Path) -> None:
+def test_empty_shell_of_a_job_that_compiled_ahead_is_neither_entry_nor_trouble(tmp_path: Path) -> None:
     """The directory of the other kind has its books and no artifacts then: neither an entry nor trouble."""
     for book in write_compiled(tmp_path).rglob("vllm_compile_cache.py"):
         book.unlink()
@@ -91,19 +91,19 @@ def test_job_that_compiled_ahead_leaves_an_empty_shell(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["vllm_compile_cache.py", "artifact_compile_range_1_2048_subgraph_0"])
-def test_one_rank_was_killed(tmp_path: Path, lost: str) -> None:
+def test_model_of_which_one_rank_was_killed_does_not_travel(tmp_path: Path, lost: str) -> None:
     (write_compiled(tmp_path) / "rank_1_0" / "backbone" / lost).unlink()
     assert kinds(tmp_path) == ["incomplete"]
 
 
-def test_cache_of_another_place_is_an_entry(tmp_path: Path) -> None:
+def test_cache_of_another_place_is_no_entry(tmp_path: Path) -> None:
     """vllm#52154: handles are absolute paths; at any other place they lead to nothing, or to somebody else's file."""
     write_compiled(tmp_path, root="/root/.cache/vllm")
     assert kinds(tmp_path) == ["outside"]
 
 
 @pytest.mark.parametrize("book", ["{", "[]", "{1: 2}", "{1: {'graph_handle': ('a',)}}", "__import__('os')"])
-def test_torn_book_is_an_entry(tmp_path: Path, book: str) -> None:
+def test_torn_book_is_no_entry(tmp_path: Path, book: str) -> None:
     (write_compiled(tmp_path) / "rank_0_0" / "backbone" / "vllm_compile_cache.py").write_text(book)
     assert kinds(tmp_path) == ["torn"]
 
@@ -114,13 +114,13 @@ def test_real_path_of_the_room_inside_a_pickle(tmp_path: Path) -> None:
         entries(VLLM, tmp_path)
 
 
-def test_cut_off_model_is_published(tmp_path: Path) -> None:
+def test_cut_off_model_is_not_published(tmp_path: Path) -> None:
     write_ahead(tmp_path, model=b"\x80\x05mod")
     with pytest.raises(EntryRefused, match="cut off"):
         entries(VLLM, tmp_path)
 
 
-def test_model_made_again_keeps_its_old_key(tmp_path: Path) -> None:
+def test_model_made_again_has_another_key(tmp_path: Path) -> None:
     """Its directory's name does not cover the sources: under the same key the first one would stay for ever."""
     model = write_ahead(tmp_path)
     info = write_info(tmp_path)
@@ -143,6 +143,6 @@ def test_name_leads_elsewhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"hash": "../x", "modelinfo": {}}', '{"hash": "c0ffee00c0ffee00"}'])
-def test_torn_model_information(tmp_path: Path, text: str) -> None:
+def test_torn_model_information_does_not_travel(tmp_path: Path, text: str) -> None:
     write_info(tmp_path).write_text(text)
     assert kinds(tmp_path) == ["torn"]

@@ -78,7 +78,7 @@ def sick(tmp_path: Path) -> Path:
     return cache
 
 
-def test_fields_of_the_json_differ_from_the_documented_ones(sick: Path, doctor: Doctor) -> None:
+def test_fields_of_the_json_are_the_documented_ones(sick: Path, doctor: Doctor) -> None:
     said = doctor(sick, "--dry-run")
     conforms(said.json, FIELDS)
     for one in said.json["examined"]:
@@ -107,14 +107,14 @@ def test_fields_of_the_json_differ_from_the_documented_ones(sick: Path, doctor: 
         ("acls", ("--strict",), 0),
     ],
 )
-def test_status_is_not_the_documented_one(
+def test_status_is_the_documented_one(
     program: Program, sick: Path, checks: str, options: tuple[str, ...], status: int
 ) -> None:
     done = program.ondol("doctor", str(sick), "--only", checks, *options)
     assert done.returncode == status, done.stdout
 
 
-def test_notes_fail_a_strict_run(program: Program, tmp_path: Path) -> None:
+def test_notes_do_not_fail_a_strict_run(program: Program, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for number in range(2):
         write_triton_entry(cache, number)
@@ -124,7 +124,7 @@ def test_notes_fail_a_strict_run(program: Program, tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
-def test_setting_of_another_command_makes_it_strict(program: Program, sick: Path) -> None:
+def test_setting_of_another_command_does_not_make_it_strict(program: Program, sick: Path) -> None:
     """ONDOL_STRICT is about `ondol run`."""
     done = program.ondol("doctor", str(sick), "--only", "setgid", env={"ONDOL_STRICT": "1"})
     assert done.returncode == 0
@@ -142,7 +142,7 @@ def test_setting_of_another_command_makes_it_strict(program: Program, sick: Path
         (("--store", "s3://bucket"), "name a directory"),
     ],
 )
-def test_wrong_usage_is_not_said(program: Program, arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_usage_is_said(program: Program, arguments: tuple[str, ...], says: str) -> None:
     done = program.ondol("doctor", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
@@ -157,7 +157,7 @@ def test_list_and_choice_of_checks(program: Program, sick: Path, doctor: Doctor)
     assert "entries" not in {one["check"] for one in doctor(sick, "--skip", "entries").json["findings"]}
 
 
-def test_output_without_a_terminal_has_escapes_or_a_progress_bar(program: Program, sick: Path) -> None:
+def test_output_without_a_terminal_has_no_escapes_and_no_progress_bar(program: Program, sick: Path) -> None:
     done = program.ondol("doctor", str(sick))
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
@@ -165,7 +165,7 @@ def test_output_without_a_terminal_has_escapes_or_a_progress_bar(program: Progra
         assert line in done.stdout
 
 
-def test_hostile_name_reaches_the_terminal(program: Program, tmp_path: Path) -> None:
+def test_hostile_name_does_not_reach_the_terminal(program: Program, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     evil = cache / "\x1b]0;owned\x07\n  nothing wrong"
@@ -193,7 +193,7 @@ def test_everything_a_job_uses_is_looked_at(doctor: Doctor, tmp_path: Path, stor
     assert (triton["entries"], triton["size"] > 0) == (7, True)
 
 
-def test_same_directory_is_looked_at_twice(tmp_path: Path) -> None:
+def test_same_directory_is_looked_at_once(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     subjects = gather.subjects(machine(), [str(tmp_path), str(tmp_path / "link"), f"{tmp_path}/."], Bounds())
     assert len(subjects) == 1
@@ -219,7 +219,7 @@ def broken_check(way: str, *, walks: bool) -> Check:
 
 @pytest.mark.parametrize("walks", [True, False])
 @pytest.mark.parametrize("way", ["raises", "dies", "hangs"])
-def test_broken_check_takes_the_others_down(
+def test_broken_check_leaves_the_others_standing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, walks: bool
 ) -> None:
     """It is reported in words, without a traceback; what others found is still there."""
@@ -239,7 +239,7 @@ def test_broken_check_takes_the_others_down(
         assert "ZeroDivisionError: of our own making at test_doctor_command.py" in broken.what
 
 
-def test_walk_that_hangs_takes_the_probes_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_that_hangs_leaves_the_probes_standing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examine, "_GRACE", 1.0)
     monkeypatch.setattr(walk, "walk", lambda *_: signal.pause())
     checks = [*registry.choose(["owners", "space"], []), broken_check("", walks=False)]
@@ -248,14 +248,14 @@ def test_walk_that_hangs_takes_the_probes_down(tmp_path: Path, monkeypatch: pyte
     assert (hung.check, hung.severity, alive.what) == ("walk", "error", "alive")
 
 
-def test_check_that_walks_without_saying_so_walks(tmp_path: Path) -> None:
+def test_check_that_walks_without_saying_so_cannot_walk(tmp_path: Path) -> None:
     subjects = gather.subjects(machine(), [str(tmp_path)], Bounds())
     liar = broken_check("looks at the tree", walks=False)
     (finding,) = examine.examine(subjects, [liar], lambda *_: None)[0].findings
     assert "AttributeError" in finding.what
 
 
-def test_vanishing_directory_is_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanishing_directory_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").mkdir()
     subjects = gather.subjects(machine(), [str(tmp_path / "cache")], Bounds())
     (tmp_path / "cache").rmdir()
@@ -269,7 +269,7 @@ def test_vanishing_directory_is_a_crash(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", registry.CHECKS)
-def test_check_does_not_keep_the_contract(name: str) -> None:
+def test_every_check_keeps_the_contract(name: str) -> None:
     check = registry.CHECKS[name]
     assert check.name == name
     assert name == name.lower()
@@ -282,7 +282,7 @@ def test_check_does_not_keep_the_contract(name: str) -> None:
     assert not used & {other.run.__name__ for other in registry.CHECKS.values()}, "a check knows no other one"
 
 
-def test_finding_without_cure_or_reason(sick: Path) -> None:
+def test_every_finding_has_a_cure_and_a_reason(sick: Path) -> None:
     for finding in look(sick):
         assert finding.why
         assert finding.where.path.startswith("/")

@@ -82,7 +82,7 @@ def test_entry_that_reads_files_elsewhere_is_found(cache: Path) -> None:
     assert (finding.severity, "outside" in finding.what) == ("warning", True)
 
 
-def test_cache_of_another_tool_is_not_recognised(tmp_path: Path) -> None:
+def test_cache_of_another_tool_is_recognised(tmp_path: Path) -> None:
     """By the look of its entries alone: nothing in the environment says whose it is."""
     cache = tmp_path / "somewhere"
     cache.mkdir()
@@ -99,7 +99,7 @@ def test_cache_of_another_tool_is_not_recognised(tmp_path: Path) -> None:
     assert len(list(cache.iterdir())) == 3
 
 
-def test_guarded_tool_is_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guarded_tool_is_not_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools of class E have no code that understands their entries; their caches get the other checks."""
     row = table.Row("guarded", "E", "a tool of that class", "1", {}, (str(tmp_path),))
     monkeypatch.setattr(registry, "everything", lambda: [row, *table.ROWS])
@@ -108,11 +108,11 @@ def test_guarded_tool_is_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert look(tmp_path, "entries", "owners") == []
 
 
-def test_bound_is_not_kept_or_not_said(cache: Path) -> None:
+def test_bound_is_kept_and_said(cache: Path) -> None:
     (finding,) = [one for one in look(cache, "entries", bounds=Bounds(entries=2)) if one.check == "entries"]
     assert (finding.severity, finding.what) == ("note", f"only the first 2 entries of {cache} were checked")
 
 
-def test_cache_of_no_known_tool_is_scanned_as_one(tmp_path: Path) -> None:
+def test_cache_of_no_known_tool_is_not_scanned_as_one(tmp_path: Path) -> None:
     (tmp_path / "unknown" / "thing").mkdir(parents=True)
     assert look(tmp_path / "unknown", "entries") == []

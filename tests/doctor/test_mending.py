@@ -55,7 +55,7 @@ def shared(place: Path) -> Path:
 
 @needs_root
 @pytest.mark.root
-def test_dry_run_changes_something_or_shows_something_else(program: Program, shared: Path, doctor: Doctor) -> None:
+def test_dry_run_changes_nothing_and_shows_what_would_be_done(program: Program, shared: Path, doctor: Doctor) -> None:
     before = modes(shared)
     planned = doctor(shared, "--fix", "--dry-run", uid=UID).json["repairs"]
     assert modes(shared) == before
@@ -72,7 +72,7 @@ def test_dry_run_changes_something_or_shows_something_else(program: Program, sha
 
 @needs_root
 @pytest.mark.root
-def test_own_files_stay_broken_or_foreign_ones_are_touched(shared: Path, doctor: Doctor) -> None:
+def test_own_files_are_mended_and_foreign_ones_are_not_touched(shared: Path, doctor: Doctor) -> None:
     foreign = modes(shared / key_of(3))
     said = doctor(shared, "--fix", uid=UID)
     assert (said.status, {one["refused"] for one in said.json["repairs"]}) == (1, {""}), "the foreign entry is left"
@@ -87,7 +87,7 @@ def test_own_files_stay_broken_or_foreign_ones_are_touched(shared: Path, doctor:
 
 @needs_root
 @pytest.mark.root
-def test_command_that_doctor_prints_opens_a_private_file_of_roots(place: Path, doctor: Doctor) -> None:
+def test_command_that_doctor_prints_opens_no_private_file_of_roots(place: Path, doctor: Doctor) -> None:
     """Somebody who can write in the cache moves it there, or links it, and waits for root to type what was printed."""
     cache = place / "cache"
     write_triton_entry(cache, 1)
@@ -113,7 +113,7 @@ def test_command_that_doctor_prints_opens_a_private_file_of_roots(place: Path, d
 
 @needs_root
 @pytest.mark.root
-def test_root_changes_what_belongs_to_others(shared: Path, doctor: Doctor) -> None:
+def test_root_changes_nothing_that_belongs_to_others(shared: Path, doctor: Doctor) -> None:
     before = modes(shared)
     doctor(shared, "--fix")
     assert modes(shared) == before
@@ -121,7 +121,7 @@ def test_root_changes_what_belongs_to_others(shared: Path, doctor: Doctor) -> No
 
 @needs_root
 @pytest.mark.root
-def test_lock_of_a_dead_build_stays(place: Path, doctor: Doctor) -> None:
+def test_lock_of_a_dead_build_goes(place: Path, doctor: Doctor) -> None:
     cache = place / "cache"
     for name in ("ours", "theirs"):
         folder = cache / name
@@ -139,7 +139,7 @@ def test_lock_of_a_dead_build_stays(place: Path, doctor: Doctor) -> None:
     assert sorted(os.listdir(cache / "ours")) == ["build.ninja"]
 
 
-def test_nothing_to_mend_is_not_said(program: Program, tmp_path: Path) -> None:
+def test_nothing_to_mend_is_said(program: Program, tmp_path: Path) -> None:
     done = program.ondol("doctor", str(tmp_path), "--fix")
     assert done.returncode == 0
     assert "nothing that --fix could do" in done.stdout
@@ -148,7 +148,7 @@ def test_nothing_to_mend_is_not_said(program: Program, tmp_path: Path) -> None:
 # -- somebody is in the way --------------------------------------------------------------------------------------
 
 
-def test_link_in_place_of_the_file_is_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     victim, path = tmp_path / "victim", tmp_path / "file"
     victim.touch(mode=0o600)
     path.touch(mode=0o600)
@@ -159,7 +159,7 @@ def test_link_in_place_of_the_file_is_followed(tmp_path: Path) -> None:
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600
 
 
-def test_link_on_the_way_is_followed(tmp_path: Path) -> None:
+def test_link_on_the_way_is_not_followed(tmp_path: Path) -> None:
     """The same inode, reached another way: a directory above it became a link."""
     (tmp_path / "a").mkdir()
     path = tmp_path / "a" / "file"
@@ -171,7 +171,7 @@ def test_link_on_the_way_is_followed(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "b" / "file").stat().st_mode) == 0o600
 
 
-def test_another_file_of_that_name_is_changed(tmp_path: Path) -> None:
+def test_another_file_of_that_name_is_not_changed(tmp_path: Path) -> None:
     path, other = tmp_path / "file", tmp_path / "other"
     path.touch(mode=0o600)
     wanted, gone = chmod(path, add=0o066), remove(path)
@@ -181,7 +181,7 @@ def test_another_file_of_that_name_is_changed(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_file_with_another_name_elsewhere_is_opened(tmp_path: Path) -> None:
+def test_file_with_another_name_elsewhere_is_not_opened(tmp_path: Path) -> None:
     """Somebody made a hard link to a private file of ours in the shared cache, and waits for us to open it."""
     secret, planted = tmp_path / "secret", tmp_path / "planted"
     secret.touch(mode=0o600)
@@ -190,7 +190,7 @@ def test_file_with_another_name_elsewhere_is_opened(tmp_path: Path) -> None:
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
-def test_lock_that_was_taken_meanwhile_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_was_taken_meanwhile_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between our last look and the removal, the old lock goes and a live process makes its own."""
     path = tmp_path / "lock"
     path.touch()
@@ -209,27 +209,29 @@ def test_lock_that_was_taken_meanwhile_is_removed(tmp_path: Path, monkeypatch: p
     assert os.listdir(tmp_path) == ["lock"]
 
 
-def test_fifo_is_opened(tmp_path: Path) -> None:
+def test_fifo_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
     assert refusal(chmod(tmp_path / "fifo", add=0o060)) == "it is neither a file nor a directory"
     assert "not a plain file" in refusal(remove(tmp_path))
 
 
-def test_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+def test_file_that_is_gone_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     wanted = [chmod(tmp_path / "file", add=0o060), remove(tmp_path / "file")]
     (tmp_path / "file").unlink()
     assert [done.refused for done in repair.carry_out(wanted)] == ["No such file or directory"] * 2
 
 
-def test_unreadable_file_of_our_own_cannot_be_mended(tmp_path: Path) -> None:
+def test_unreadable_file_of_our_own_is_mended(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir(mode=0o000)
     assert refusal(chmod(tmp_path / "folder", add=0o700)) == ""
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
     assert refusal(chmod(tmp_path / "folder", drop=0o022)) == ""
 
 
-def test_file_server_that_died_meanwhile_hangs_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_server_that_died_meanwhile_does_not_hang_the_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").touch()
     wanted = chmod(tmp_path / "file", add=0o060)
     monkeypatch.setattr(os, "open", lambda *_arguments, **_options: signal.pause())
@@ -239,7 +241,7 @@ def test_file_server_that_died_meanwhile_hangs_the_doctor(tmp_path: Path, monkey
 
 @needs_root
 @pytest.mark.root
-def test_file_of_another_user_is_changed_by_root(tmp_path: Path) -> None:
+def test_file_of_another_user_is_not_changed_by_root(tmp_path: Path) -> None:
     (tmp_path / "file").touch(mode=0o600)
     os.chown(tmp_path / "file", OTHER, OTHER)
     assert refusal(chmod(tmp_path / "file", add=0o060)) == f"it belongs to uid {OTHER}"
@@ -248,7 +250,7 @@ def test_file_of_another_user_is_changed_by_root(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_setgid_that_the_kernel_drops_is_taken_for_done(place: Path, program: Program) -> None:
+def test_setgid_that_the_kernel_drops_is_not_taken_for_done(place: Path, program: Program) -> None:
     """chmod succeeds and does nothing for who is not in the group."""
     path = place / "folder"
     path.mkdir()
@@ -266,7 +268,7 @@ def test_setgid_that_the_kernel_drops_is_taken_for_done(place: Path, program: Pr
 
 @needs_root
 @pytest.mark.root
-def test_racing_attacker_gets_a_file_opened(place: Path, program: Program) -> None:
+def test_racing_attacker_gets_no_file_opened(place: Path, program: Program) -> None:
     """Another user swaps a name between the caller's own file and a link to the caller's secret, as fast as possible."""
     shared, home = place / "shared", place / "home"
     for path in (shared, home):

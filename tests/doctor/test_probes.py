@@ -52,7 +52,7 @@ def test_mount_without_execution_is_found(mounted: Mounted) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_read_only_mount_is_overlooked_or_blamed_on_owners(mounted: Mounted) -> None:
+def test_read_only_mount_is_found_and_not_blamed_on_owners(mounted: Mounted) -> None:
     """Nobody may write there; that is no fault of the files' owners or modes."""
     path = mounted("size=4g")
     os.chown(write_triton_entry(path, 1), UID, UID)
@@ -148,7 +148,7 @@ def test_broken_fcntl_locks_are_found(tmp_path: Path, monkeypatch: pytest.Monkey
     assert f"fcntl locks do not work in {tmp_path}: {says}" in finding.what
 
 
-def test_lock_that_blocks_for_ever_hangs_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_that_blocks_for_ever_does_not_hang_the_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen on NFS: flock does not return, although it was told not to wait."""
     monkeypatch.setattr(fcntl, "flock", lambda _fd, _how: signal.pause())
     (finding,) = look(tmp_path, "locking", patience=1.0)
@@ -186,7 +186,7 @@ def test_broken_operations_are_found(tmp_path: Path, injection: str, says: str, 
 
 @needs_strace
 @pytest.mark.fault
-def test_file_system_without_links_serves_as_a_store(store_path: Path) -> None:
+def test_file_system_without_links_does_not_serve_as_a_store(store_path: Path) -> None:
     said = under(store_path, "link,linkat:error=EPERM", "--only", "operations,publishing")
     assert {finding["check"] for finding in said.json["findings"] if finding["severity"] == "error"} == {
         "operations",
@@ -221,7 +221,7 @@ def test_clock_of_the_server_is_found(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @needs_root
 @pytest.mark.root
-def test_cache_in_memory_is_not_named_as_such(mounted: Mounted) -> None:
+def test_cache_in_memory_is_named_as_such(mounted: Mounted) -> None:
     (finding,) = look(mounted("size=4g"), "file-system")
     assert (finding.severity, "tmpfs" in finding.what) == ("note", True)
 
@@ -236,14 +236,14 @@ def test_cache_on_local_disk_is_not_blamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [(), ("owners",)])
-def test_directory_that_is_not_there_is_healthy(tmp_path: Path, asked: tuple[str, ...]) -> None:
+def test_directory_that_is_not_there_is_an_error(tmp_path: Path, asked: tuple[str, ...]) -> None:
     """Also if only one check was asked for, which has nothing to look at."""
     (finding,) = look(tmp_path / "typing" / "error", *asked)
     assert (finding.check, finding.severity) == ("reach", "error")
     assert finding.fix == f"mkdir -p {tmp_path / 'typing' / 'error'}"
 
 
-def test_file_is_taken_for_a_directory(tmp_path: Path) -> None:
+def test_file_is_not_taken_for_a_directory(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("I am a file")
     (finding,) = look(tmp_path / "cache")
     assert (finding.check, "is not a directory" in finding.what) == ("reach", True)
@@ -253,7 +253,7 @@ def test_file_is_taken_for_a_directory(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_closed_way_is_taken_for_a_missing_directory(place: Path, doctor: Doctor) -> None:
+def test_closed_way_is_not_taken_for_a_missing_directory(place: Path, doctor: Doctor) -> None:
     (place / "private" / "cache").mkdir(parents=True)
     os.chown(place / "private", OTHER, OTHER)
     (place / "private").chmod(0o700)
@@ -279,7 +279,7 @@ def test_cache_that_cannot_be_made_is_found(place: Path, doctor: Doctor) -> None
 
 @needs_root
 @pytest.mark.root
-def test_dead_file_server_hangs_the_doctor(place: Path, doctor: Doctor) -> None:
+def test_dead_file_server_does_not_hang_the_doctor(place: Path, doctor: Doctor) -> None:
     from ondol_hang import hanging_mount
 
     healthy = place / "healthy"

@@ -44,7 +44,7 @@ def test_line_of_mountinfo_is_read_right() -> None:
     assert {"noatime", "errors=continue", "rw"} <= mount.options
 
 
-def test_longest_mount_point_is_not_taken() -> None:
+def test_longest_mount_point_is_taken() -> None:
     lines = [
         "1 0 8:1 / / rw - ext4 /dev/a rw",
         "2 1 0:9 / /a rw - tmpfs t rw",
@@ -114,7 +114,7 @@ def test_a_version_is_read_as_numbers(text: str, number: tuple[int, ...]) -> Non
     assert releases.release(text) == number
 
 
-def test_ranges_of_bad_releases_are_empty_or_overlap() -> None:
+def test_ranges_of_bad_releases_are_not_empty_and_do_not_overlap() -> None:
     for bad in releases.BAD:
         assert bad.first < bad.fixed
     filelock = sorted((bad.first, bad.fixed) for bad in releases.BAD if bad.package == "filelock")
@@ -130,12 +130,12 @@ def test_access_control_list_is_read_as_the_kernel_keeps_it(named: list[tuple[st
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_list_crash_the_check(data: bytes) -> None:
+def test_bytes_that_are_no_list_do_not_crash_the_check(data: bytes) -> None:
     rights.named(data)
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda text: "\0" not in text))
-def test_quoted_name_is_not_one_word(text: str) -> None:
+def test_quoted_name_is_one_word(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -149,7 +149,7 @@ def test_quoted_name_is_not_one_word(text: str) -> None:
 @pytest.mark.parametrize(
     "name", ["plain", "with space", "it's", "new\nline", "\x1b[31mred", "back\\slash\n", "é\udcff", "$(x)"]
 )
-def test_hostile_name_is_a_command(name: str) -> None:
+def test_hostile_name_is_no_command(name: str) -> None:
     done = subprocess.run(["bash", "-c", f"printf %s {commands.quote(name)}"], capture_output=True, check=True)
     assert done.stdout == name.encode("utf-8", "surrogateescape")
 
@@ -163,7 +163,7 @@ def test_mode_bits_are_written_as_chmod_reads_them() -> None:
     assert commands.as_root(7, "a", "b") == "sudo a && sudo b"
 
 
-def test_finding_changes_in_the_pipe() -> None:
+def test_finding_does_not_change_in_the_pipe() -> None:
     repairs = (Repair("chmod", "/x", 1, 2, 3, 4), Repair("remove", "/y", 5, 6, written_ns=7))
     finding = Finding("error", "what", Location("/x", 1, 2, "0755"), "why", "fix", 9, repairs)
     assert bounded.call(lambda _report: finding, 60).repairs[1].written_ns == 7

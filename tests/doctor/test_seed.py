@@ -40,7 +40,7 @@ def renew(program: Program, cache: Path, number: int) -> subprocess.CompletedPro
     return program.run([program.python, "-c", code], uid=UID)
 
 
-def test_root_check_passes_and_the_leaves_fail_the_job(program: Program, cache: Path, doctor: Doctor) -> None:
+def test_leaves_that_a_check_of_the_top_misses_are_found(program: Program, cache: Path, doctor: Doctor) -> None:
     naive = program.run(["sh", "-c", f'test -w "{cache}" && mktemp -p "{cache}"'], uid=UID)
     assert naive.returncode == 0, "the check that everybody has must pass, or this test shows nothing"
     os.unlink(naive.stdout.strip())
@@ -58,7 +58,7 @@ def test_root_check_passes_and_the_leaves_fail_the_job(program: Program, cache: 
     assert not finding["safe"]
 
 
-def test_printed_command_does_not_cure(program: Program, cache: Path, doctor: Doctor) -> None:
+def test_printed_command_cures(program: Program, cache: Path, doctor: Doctor) -> None:
     (finding,) = doctor(cache, uid=UID).of("owners")
 
     type_in(finding["fix"])
@@ -68,7 +68,7 @@ def test_printed_command_does_not_cure(program: Program, cache: Path, doctor: Do
     assert renew(program, cache, 3).returncode == 0
 
 
-def test_words_for_people_miss_the_leaf(program: Program, cache: Path) -> None:
+def test_words_for_people_name_the_leaf(program: Program, cache: Path) -> None:
     done = program.ondol("doctor", str(cache), uid=UID)
     assert done.returncode == 1
     assert "ERROR owners: 3 directories of uid 0" in done.stdout
@@ -77,7 +77,7 @@ def test_words_for_people_miss_the_leaf(program: Program, cache: Path) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_root_sees_nothing_because_root_may_do_everything(cache: Path, doctor: Doctor) -> None:
+def test_root_sees_what_would_fail_another_user(cache: Path, doctor: Doctor) -> None:
     """Asked as root, the fault is another one's: said as a warning, with the same cure."""
     (finding,) = doctor(cache).of("owners")
     assert (finding["severity"], finding["places"]) == ("warning", 3)
@@ -85,7 +85,7 @@ def test_root_sees_nothing_because_root_may_do_everything(cache: Path, doctor: D
     assert finding["fix"] == remedy(cache)
 
 
-def test_cure_for_one_user_locks_the_other_out(program: Program, cache: Path, doctor: Doctor) -> None:
+def test_cure_for_one_user_does_not_lock_the_other_out(program: Program, cache: Path, doctor: Doctor) -> None:
     """With a third user in the cache, handing everything to one of them is no cure, and opening it to all is worse:
     everybody could put code into everybody's jobs."""
     give(write_triton_entry(cache, 7), OTHER)
@@ -99,7 +99,7 @@ def test_cure_for_one_user_locks_the_other_out(program: Program, cache: Path, do
         assert done.returncode == 0, done.stderr
 
 
-def test_cure_of_a_group_leaves_the_next_entry_closed(program: Program, place: Path, doctor: Doctor) -> None:
+def test_cure_of_a_group_leaves_the_next_entry_open(program: Program, place: Path, doctor: Doctor) -> None:
     """Where the top belongs to a group, the cure keeps it the group's, for what is there and for what comes."""
     cache = place / "triton"
     cache.mkdir()

@@ -26,7 +26,7 @@ def tree(path: Path) -> dict[str, tuple[int, int]]:
     return {str(item): (item.lstat().st_ino, item.lstat().st_mode) for item in sorted(path.rglob("*"))}
 
 
-def test_healthy_store_is_blamed_or_changed(store: DirectoryStore, store_path: Path) -> None:
+def test_healthy_store_is_neither_blamed_nor_changed(store: DirectoryStore, store_path: Path) -> None:
     assert look(store_path, *BOTH) == []
     assert list((store_path / "lanes").iterdir()) == [], "the lane that was made for trying is gone"
     store.publish([(make_entry(1).address, pack.encode(make_entry(1)))])
@@ -35,7 +35,7 @@ def test_healthy_store_is_blamed_or_changed(store: DirectoryStore, store_path: P
     assert tree(store_path) == before
 
 
-def test_killed_examination_leaves_its_entries_for_ever(store: DirectoryStore, store_path: Path) -> None:
+def test_what_a_killed_examination_left_is_removed(store: DirectoryStore, store_path: Path) -> None:
     store.publish([(make_entry(1, scope="doctor-left").address, pack.encode(make_entry(1, scope="doctor-left")))])
     (left,) = (store_path / "lanes").glob("*/doctor-left")
     assert look(store_path, "publishing") == []

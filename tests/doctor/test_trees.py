@@ -40,7 +40,7 @@ def test_healthy_directory_is_not_blamed(cache: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_healthy_directory_is_blamed_for_other_users(cache: Path, doctor: Doctor) -> None:
+def test_healthy_directory_is_not_blamed_for_other_users(cache: Path, doctor: Doctor) -> None:
     """Ours alone; a group's, made with umask 002 and setgid: both are as they should be."""
     give(cache, UID)
     assert doctor(cache, uid=UID).json["findings"] == []
@@ -116,7 +116,7 @@ def test_sticky_directories_in_a_cache_are_found(cache: Path, doctor: Doctor) ->
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize(("name", "mode"), [("", 0o000), ("", 0o600), ("", 0o555), ("add.cubin", 0o000)])
-def test_owner_is_locked_out(cache: Path, doctor: Doctor, name: str, mode: int) -> None:
+def test_owner_who_is_locked_out_is_found(cache: Path, doctor: Doctor, name: str, mode: int) -> None:
     give(cache, UID)
     path = cache / key_of(1) / name
     path.chmod(mode)
@@ -131,7 +131,7 @@ def test_owner_is_locked_out(cache: Path, doctor: Doctor, name: str, mode: int) 
 
 @needs_root
 @pytest.mark.root
-def test_group_is_locked_out_of_its_own_cache(cache: Path, doctor: Doctor) -> None:
+def test_group_that_is_locked_out_of_its_own_cache_is_found(cache: Path, doctor: Doctor) -> None:
     """A job under umask 077 in a cache of a group."""
     give(cache, UID)
     cache.chmod(0o2770)
@@ -229,7 +229,7 @@ def test_list_that_works_is_not_blamed(cache: Path, doctor: Doctor) -> None:
 @needs_root
 @pytest.mark.root
 @pytest.mark.skipif(not shutil.which("setfacl"), reason="needs setfacl, of the package acl")
-def test_printed_commands_do_not_mend_lists(cache: Path, doctor: Doctor) -> None:
+def test_printed_commands_mend_lists(cache: Path, doctor: Doctor) -> None:
     subprocess.run(["setfacl", "-m", f"u:{UID}:rwx", "-m", f"d:u:{UID}:rwx", cache], check=True)
     (cache / "new").mkdir(mode=0o755)
     for finding in look(cache, "acls"):
@@ -257,7 +257,7 @@ def test_cache_in_which_anybody_can_plant_code_is_found(cache: Path, place: Path
 
 @needs_root
 @pytest.mark.root
-def test_closing_a_cache_closes_it_to_the_user_who_asked(cache: Path, doctor: Doctor) -> None:
+def test_closing_a_cache_leaves_it_open_to_the_user_who_asked(cache: Path, doctor: Doctor) -> None:
     """Root's directory of mode 0777, used by a job: the cure must leave the job its rights."""
     cache.chmod(0o777)
     for number in range(3):
@@ -317,7 +317,7 @@ def test_lock_that_is_no_baton_is_not_blamed(cache: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_lock_of_another_user_is_blamed_before_its_time(cache: Path, doctor: Doctor) -> None:
+def test_lock_of_another_user_is_not_blamed_before_its_time(cache: Path, doctor: Doctor) -> None:
     """We cannot see what other users' processes hold; a build that started just now may well be alive."""
     folder = extension(cache)
     lock = folder / "lock"
@@ -331,7 +331,7 @@ def test_lock_of_another_user_is_blamed_before_its_time(cache: Path, doctor: Doc
     assert (finding["safe"], finding["fix"]) == (False, f"sudo rm {lock}")
 
 
-def test_probe_of_a_killed_doctor_stays_for_ever(cache: Path) -> None:
+def test_probe_of_a_killed_doctor_is_found(cache: Path) -> None:
     probe = cache / ".ondol-probe-0123"
     probe.touch()
     assert look(cache, "orphans") == [], "another doctor may be at work"

@@ -53,7 +53,7 @@ def run(tmp_path: Path, store_path: Path):
     return start
 
 
-def test_suite_compiles_again_what_another_run_compiled(run) -> None:
+def test_suite_does_not_compile_again_what_another_run_compiled(run) -> None:
     done, kernels = run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(k["compiled"] for k in kernels) == 3
@@ -64,7 +64,7 @@ def test_suite_compiles_again_what_another_run_compiled(run) -> None:
     assert "3 filled, 3 used, 0 new" in done.stderr
 
 
-def test_red_suite_is_cold_for_ever(run, tmp_path: Path, store_path: Path) -> None:
+def test_red_suite_publishes_what_it_compiled(run, tmp_path: Path, store_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE + "\ndef test_fails():\n    assert False\n")
     done, _ = run()
     assert done.returncode == 1
@@ -72,7 +72,7 @@ def test_red_suite_is_cold_for_ever(run, tmp_path: Path, store_path: Path) -> No
     assert len(list(store_path.rglob("*.pack"))) == 3
 
 
-def test_store_trouble_fails_a_suite(run, store_path: Path) -> None:
+def test_store_trouble_does_not_fail_a_suite(run, store_path: Path) -> None:
     (store_path / "ondol-store.json").write_text("{")
     done, kernels = run()
     assert done.returncode == 0
@@ -81,7 +81,7 @@ def test_store_trouble_fails_a_suite(run, store_path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_each_worker_precompiles_its_own_header(run, tmp_path: Path, start: str) -> None:
+def test_workers_share_one_precompiled_header(run, tmp_path: Path, start: str) -> None:
     """Inductor keeps 150 MB of headers below TMPDIR, whatever it is told, and each worker has a TMPDIR of its own."""
     (tmp_path / "test_suite.py").write_text(
         "import os, pytest, tempfile\n"

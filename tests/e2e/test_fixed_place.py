@@ -56,7 +56,7 @@ WHO = [None, pytest.param(UID, marks=[needs_root, pytest.mark.root])]
 
 
 @pytest.mark.parametrize("uid", WHO)
-def test_path_differs_between_rooms_or_users(program: Program, store: Path, uid: int | None) -> None:
+def test_path_is_the_same_in_all_rooms_and_for_all_users(program: Program, store: Path, uid: int | None) -> None:
     script = 'echo "$TORCH_EXTENSIONS_DIR $VLLM_CACHE_ROOT"; mkdir -p $TORCH_EXTENSIONS_DIR; touch $TORCH_EXTENSIONS_DIR/x; id -u'
     done = in_place(program, store, script, uid=uid)
     assert done.returncode == 0, done.stderr
@@ -93,7 +93,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("uid", WHO)
-def test_something_is_left_on_the_host_or_seen_there(program: Program, store: Path, uid: int | None) -> None:
+def test_nothing_is_left_on_the_host_or_seen_there(program: Program, store: Path, uid: int | None) -> None:
     before = mounts(), os.listdir("/srv")
     job = Waiting(program, store, f"touch {FIXED}/mine", f"ls {FIXED}", uid)
     while_it_runs = mounts(), os.listdir("/srv")
@@ -102,7 +102,7 @@ def test_something_is_left_on_the_host_or_seen_there(program: Program, store: Pa
     assert (mounts(), os.listdir("/srv")) == before
 
 
-def test_two_jobs_at_once_share_a_room(program: Program, store: Path) -> None:
+def test_two_jobs_at_once_have_two_rooms(program: Program, store: Path) -> None:
     """Both have written under the same path before either looks; each finds only its own."""
     jobs = [Waiting(program, store, f"echo {name} > {FIXED}/who", f"cat {FIXED}/*") for name in ("first", "second")]
     assert [job.go_on() for job in jobs] == [["first"], ["second"]]
@@ -120,9 +120,7 @@ def with_srv(
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("uid", [None, UID])
-def test_what_is_in_srv_disappears_and_the_current_directory_too(
-    program: Program, store: Path, uid: int | None
-) -> None:
+def test_what_is_in_srv_stays_and_so_does_the_current_directory(program: Program, store: Path, uid: int | None) -> None:
     prepare = (
         "mkdir data data/deep && echo one > data/deep/file && echo two > plain && ln -s data link && mkfifo pipe"
         " && mount -t tmpfs none data/deep && echo mounted > data/deep/file && chmod -R a+rwX data plain && cd data/deep"
@@ -140,7 +138,7 @@ def test_what_is_in_srv_disappears_and_the_current_directory_too(
 
 @needs_root
 @pytest.mark.root
-def test_command_stands_below_the_mounts(program: Program, store: Path) -> None:
+def test_command_does_not_stand_below_the_mounts(program: Program, store: Path) -> None:
     """Started in the very directory that is covered: `.` and its absolute path must be the same."""
     command = [program.python, "-m", "ondol", "run", "--store", str(store), *TOOLS, "--", "sh", "-c", "pwd; ls"]
     assert with_srv(program, "touch plain", command).stdout.split() == ["/srv", "ondol", "plain"]
@@ -149,7 +147,7 @@ def test_command_stands_below_the_mounts(program: Program, store: Path) -> None:
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("uid", [None, UID])
-def test_mounts_spread_where_mounts_are_shared(program: Program, store: Path, uid: int | None) -> None:
+def test_mounts_do_not_spread_where_mounts_are_shared(program: Program, store: Path, uid: int | None) -> None:
     """systemd shares all mounts with every namespace that does not refuse: ours would stay there for ever."""
     become = f"setpriv --reuid={uid} --regid={uid} --clear-groups" if uid else ""
     ondol = f"{become} {program.python} -m ondol run --store {store} {' '.join(TOOLS)} -- grep -c /srv/ondol /proc/self/mountinfo"
@@ -166,7 +164,7 @@ def test_mounts_spread_where_mounts_are_shared(program: Program, store: Path, ui
         ("seq 1000 | xargs touch", "/srv has 1000 entries"),
     ],
 )
-def test_users_own_directory_is_hidden(program: Program, store: Path, prepare: str, why: str) -> None:
+def test_users_own_directory_is_not_hidden(program: Program, store: Path, prepare: str, why: str) -> None:
     command = [
         program.python,
         "-m",
@@ -189,7 +187,7 @@ def test_users_own_directory_is_hidden(program: Program, store: Path, prepare: s
 
 
 @pytest.mark.parametrize("uid", WHO)
-def test_job_inside_a_job_loses_the_outer_ones_cache(program: Program, store: Path, uid: int | None) -> None:
+def test_job_inside_a_job_keeps_the_outer_ones_cache(program: Program, store: Path, uid: int | None) -> None:
     inner = "ls /srv/ondol; cat $VLLM_CACHE_ROOT/mark; touch $VLLM_CACHE_ROOT/inner; ls -A /srv/ondol/torch-extensions"
     again = f"{program.python} -m ondol run --store {store} --tools torch-extensions -- sh -c '{inner}'"
     script = f"echo outer > $VLLM_CACHE_ROOT/mark; touch {FIXED}/outer; {again}; ls $VLLM_CACHE_ROOT {FIXED}"
@@ -201,7 +199,7 @@ def test_job_inside_a_job_loses_the_outer_ones_cache(program: Program, store: Pa
 
 
 @pytest.mark.parametrize("uid", WHO)
-def test_forbidden_namespaces_fail_the_job_or_pass_unsaid(program: Program, store: Path, uid: int | None) -> None:
+def test_forbidden_namespaces_do_not_fail_the_job_and_are_said(program: Program, store: Path, uid: int | None) -> None:
     script = "echo $TORCH_EXTENSIONS_DIR; mkdir -p $TORCH_EXTENSIONS_DIR/tiny; echo x > $TORCH_EXTENSIONS_DIR/tiny/build.ninja"
     command = [program.python, "-m", "ondol", "run", "--store", str(store), *TOOLS]
     done = program.run([*FORBIDDEN, *command, "--", "sh", "-c", script], uid=uid)
@@ -224,7 +222,7 @@ def start(base: str, source: Path, *command: str, **options: object) -> subproce
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload]
 
 
-def test_path_that_is_not_there_is_handed_to_the_command(tmp_path: Path) -> None:
+def test_path_that_is_not_there_is_not_handed_to_the_command(tmp_path: Path) -> None:
     """It worked when it was tried and no longer does: the command gets an empty directory, not one filled for there."""
     source = tmp_path / "x"
     source.mkdir()
@@ -235,14 +233,14 @@ def test_path_that_is_not_there_is_handed_to_the_command(tmp_path: Path) -> None
     assert "private and cold after all: there is no directory /no/such" in done.stderr
 
 
-def test_link_in_the_place_of_the_directory_is_followed(tmp_path: Path) -> None:
+def test_link_in_the_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "srv").symlink_to(tmp_path / "real")
     done = start(str(tmp_path / "srv"), tmp_path / "real", "/bin/true")
     assert "there is no directory" in done.stderr
 
 
-def test_signal_while_it_starts_shows_a_traceback(tmp_path: Path) -> None:
+def test_signal_while_it_starts_shows_no_traceback(tmp_path: Path) -> None:
     """Sent before the starter has become the command: it ends as the command would have."""
     for number in (signal.SIGTERM, signal.SIGINT):
 
@@ -266,13 +264,13 @@ def test_command_that_cannot_be_executed(tmp_path: Path, mode: int, status: int)
     assert f"{script}: " in done.stderr
 
 
-def test_starter_believes_the_users_python_variables(tmp_path: Path) -> None:
+def test_starter_ignores_the_users_python_variables(tmp_path: Path) -> None:
     (tmp_path / "ctypes.py").write_text("raise SystemExit('the wrong module')\n")
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHOME": "", "PYTHONSTARTUP": str(tmp_path / "ctypes.py")}
     assert start("/no/such", tmp_path, "/bin/echo", "started", env=env, cwd=tmp_path).stdout == "started\n"
 
 
-def test_test_workers_miss_the_fixed_path(program: Program, store: Path, tmp_path: Path) -> None:
+def test_workers_have_the_fixed_path_too(program: Program, store: Path, tmp_path: Path) -> None:
     """`ondol test`: the process that collects and the workers that it forks, all in one namespace."""
     (tmp_path / "test_it.py").write_text(
         "import os\n"
@@ -296,7 +294,7 @@ def fake_package(folder: Path, name: str, version: str) -> Path:
     return folder
 
 
-def test_package_is_imported_to_learn_its_version(tmp_path: Path) -> None:
+def test_no_package_is_imported_to_learn_its_version(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(fake_package(tmp_path, "torch", "2.13.0+cu126"))}
     found = interpreter.describe(sys.executable, env, ("torch",))
     assert found == f"cpython-{sys.version_info[0]}{sys.version_info[1]}-torch-2.13.0+cu126"
@@ -340,7 +338,7 @@ def two_worlds(tmp_path: Path) -> dict[str, dict[str, str]]:
     return worlds
 
 
-def test_two_versions_of_torch_take_turns_in_being_cold(program: Program, store: Path, tmp_path: Path) -> None:
+def test_two_versions_of_torch_are_both_warm(program: Program, store: Path, tmp_path: Path) -> None:
     """One store, one name, two PyTorches side by side: after one job each, both are warm, in any order."""
     worlds = two_worlds(tmp_path)
     command = [program.python, str(ROOT / "tests" / "programs" / "extension.py"), "tiny", str(tmp_path / "tiny.c")]
@@ -375,7 +373,7 @@ def test_job_says_why_an_entry_was_not_for_it(program: Program, store: Path, tmp
     assert "bad" not in third.stderr
 
 
-def test_two_versions_that_both_fit_are_mixed(program: Program, store: Path, tmp_path: Path) -> None:
+def test_two_versions_that_both_fit_are_not_mixed(program: Program, store: Path, tmp_path: Path) -> None:
     """The same sources with other flags: one directory can hold one of them, and it is the newest."""
     env = two_worlds(tmp_path)["2.13.0"]
     env = {**env, "PYTHONPATH": os.pathsep.join([*program.path, env["PYTHONPATH"]])}

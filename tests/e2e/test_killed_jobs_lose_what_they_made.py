@@ -131,7 +131,7 @@ def test_what_was_made_survives_a_kill_of_everything(program: Program, store_pat
     assert program.job(store_path, "one").hits == 1
 
 
-def test_killed_job_tells_nobody_what_it_used(program: Program, store_path: Path) -> None:
+def test_killed_job_has_told_what_it_used(program: Program, store_path: Path) -> None:
     """The next one of its name gets that first. What the last one noted is not lost to one that was killed early."""
     program.job(store_path, "filled")
     script = WAITING + "standin.use(sys.stdin.readline().strip()); standin.use('filled'); sys.stdin.read()"

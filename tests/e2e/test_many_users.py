@@ -46,14 +46,14 @@ def test_roots_entries_serve_everybody(program: Program, store: Path) -> None:
     assert program.job(store, "a", uid=MALLORY).hits == 1
 
 
-def test_unnamed_users_entries_reach_others(program: Program, store: Path) -> None:
+def test_unnamed_users_entries_do_not_reach_others(program: Program, store: Path) -> None:
     assert program.job(store, "evil", uid=MALLORY).compiled == 1
     assert program.job(store, "evil", uid=MALLORY).hits == 1
     for uid in (ALICE, BOB, None):
         assert program.job(store, "evil", uid=uid, options=("--publish", "never")).hits == 0
 
 
-def test_writers_named_by_a_stranger_are_believed(program: Program, public: Path) -> None:
+def test_writers_named_by_a_stranger_are_not_believed(program: Program, public: Path) -> None:
     """A store made by somebody we do not trust may claim what it likes; `--trust` is the reader's own word."""
     path = public / "strangers-store"
     path.mkdir()
@@ -105,7 +105,7 @@ def act_as_mallory(program: Program, code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_lane_renamed_to_look_trusted_is_read(program: Program, store: Path) -> None:
+def test_lane_renamed_to_look_trusted_is_not_read(program: Program, store: Path) -> None:
     lane = plant(program, store)
     act_as_mallory(program, f"os.rename({str(lane)!r}, {str(lane.with_name(f'{ALICE}-aaaa'))!r})")
     assert warm(program, store, BOB) == (0, 1)
@@ -128,7 +128,7 @@ def test_planted_link_is_not_followed(program: Program, store: Path, what: str) 
     assert warm(program, store, BOB) == (0, 1)
 
 
-def test_pack_copied_into_a_lane_that_is_open_to_all_is_read(program: Program, store: Path) -> None:
+def test_pack_copied_into_a_lane_that_is_open_to_all_is_not_read(program: Program, store: Path) -> None:
     """A victim whose lane is group- or world-writable has lost control of it: nothing in it counts, for anybody."""
     program.job(store, "other", uid=ALICE)
     lane = plant(program, store)
@@ -141,7 +141,7 @@ def test_pack_copied_into_a_lane_that_is_open_to_all_is_read(program: Program, s
     assert warm(program, store, BOB) == (0, 1)
 
 
-def test_foreign_file_in_a_trusted_folder_is_read(program: Program, store: Path) -> None:
+def test_foreign_file_in_a_trusted_folder_is_not_read(program: Program, store: Path) -> None:
     """Root copied somebody's pack with its owner kept: the file's own owner counts too."""
     program.job(store, "other", uid=ALICE)
     pack = next(plant(program, store).rglob("*.pack"))
@@ -153,7 +153,7 @@ def test_foreign_file_in_a_trusted_folder_is_read(program: Program, store: Path)
     assert warm(program, store, BOB) == (1, 0)  # and the same bytes by Alice's hand are hers
 
 
-def test_pack_under_another_key_or_scope_is_used(program: Program, store: Path) -> None:
+def test_pack_under_another_key_or_scope_is_not_used(program: Program, store: Path) -> None:
     """A good pack in the wrong place is a bad pack: no replay under another key."""
     program.job(store, "k", "other", uid=ALICE)
     packs = sorted(lane_of(store, ALICE).rglob("*.pack"))
@@ -168,7 +168,7 @@ def test_pack_under_another_key_or_scope_is_used(program: Program, store: Path) 
     assert "pack in the wrong place" in job.warnings[0]
 
 
-def test_untrusted_user_can_remove_or_block_what_others_publish(program: Program, store: Path) -> None:
+def test_untrusted_user_cannot_remove_or_block_what_others_publish(program: Program, store: Path) -> None:
     program.job(store, "k", uid=ALICE)
     lane = lane_of(store, ALICE)
     code = f"""
@@ -185,7 +185,7 @@ for path in pathlib.Path({str(store)!r}).rglob("*"):
     assert warm(program, store, BOB) == (1, 0)
 
 
-def test_pull_request_scope_is_read_by_trusted_jobs(program: Program, store: Path) -> None:
+def test_pull_request_scope_is_not_read_by_trusted_jobs(program: Program, store: Path) -> None:
     """A job in a scope of its own reads `main`; nobody in `main` reads that scope."""
     program.job(store, "k", uid=ALICE, options=("--scope", "pr-421"))
     assert program.job(store, "k", uid=ALICE, options=("--publish", "never")).hits == 0
@@ -194,7 +194,7 @@ def test_pull_request_scope_is_read_by_trusted_jobs(program: Program, store: Pat
     assert (job.hits, job.compiled) == (2, 0)
 
 
-def test_foreign_entries_of_a_raw_cache_go_unreported(program: Program, public: Path) -> None:
+def test_foreign_entries_of_a_raw_cache_are_reported(program: Program, public: Path) -> None:
     """Seed 000 in advance: entry directories of another UID, in a cache whose root anybody may write."""
     cache = public / "raw-of-root"
     write_triton_entry(cache, 1)

@@ -57,7 +57,7 @@ def broken(program: Program, tmp_path: Path) -> Broken:
     ],
 )
 @pytest.mark.parametrize("status", [0, 3])
-def test_command_of_run_lost_to_a_bug_of_ours(
+def test_command_of_run_is_not_lost_to_a_bug_of_ours(
     broken: Broken, tmp_path: Path, module: str, target: str, status: int
 ) -> None:
     said = str(tmp_path / "said.json")
@@ -78,7 +78,7 @@ def test_command_of_run_lost_to_a_bug_of_ours(
     ],
 )
 @pytest.mark.parametrize("status", [0, 3])
-def test_command_of_guard_lost_to_a_bug_of_ours(
+def test_command_of_guard_is_not_lost_to_a_bug_of_ours(
     broken: Broken, tmp_path: Path, module: str, target: str, status: int
 ) -> None:
     words = ("guard", "--cache", str(tmp_path), "--", "sh", "-c", f"echo it ran; exit {status}")
@@ -88,7 +88,7 @@ def test_command_of_guard_lost_to_a_bug_of_ours(
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"run", "guard", "store"}))
-def test_bug_of_ours_looks_like_a_verdict(broken: Broken, name: str) -> None:
+def test_bug_of_ours_does_not_look_like_a_verdict(broken: Broken, name: str) -> None:
     """1 says `errors were found`, `nothing known`, `corrupt`; 2 says `your command line is wrong`. A bug is neither."""
     module, function = COMMANDS[name][0].split(".")
     done = broken(f"ondol.cli.{module}", f"broken.{function}", *name.split())
@@ -97,7 +97,7 @@ def test_bug_of_ours_looks_like_a_verdict(broken: Broken, name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_strict_job_runs_after_a_bug_of_ours(broken: Broken) -> None:
+def test_strict_job_does_not_run_after_a_bug_of_ours(broken: Broken) -> None:
     done = broken("ondol.trust.settings", "broken.load", "run", "--strict", "--", "echo", "it ran")
     assert (done.returncode, done.stdout) == (exitcodes.INTERNAL, "")
 
@@ -169,7 +169,7 @@ def test_guard_of_what_can_be_no_cache(program: Program, cache: str) -> None:
 
 
 @pytest.mark.parametrize("mistyped", ["mispelt", "no/such/way"])
-def test_misspelt_cache_is_made(program: Program, tmp_path: Path, mistyped: str) -> None:
+def test_misspelt_cache_is_not_made(program: Program, tmp_path: Path, mistyped: str) -> None:
     """Said once; neither the directory is made, nor a lock beside it; the command runs."""
     done = program.ondol("guard", "--cache", str(tmp_path / mistyped), "--", "sh", "-c", "exit 5")
     (line,) = done.stderr.splitlines()
@@ -182,7 +182,7 @@ def test_misspelt_cache_is_made(program: Program, tmp_path: Path, mistyped: str)
     assert (done.returncode, list(tmp_path.iterdir())) == (exitcodes.USAGE, []), done.stderr
 
 
-def test_cache_that_the_first_command_makes_is_in_its_way(program: Program, tmp_path: Path) -> None:
+def test_cache_that_the_first_command_makes_is_not_in_its_way(program: Program, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     done = program.ondol("guard", "--cache", str(cache), "--", "mkdir", str(cache))
     assert (done.returncode, [path.name for path in tmp_path.iterdir()]) == (0, ["cache"]), done.stderr

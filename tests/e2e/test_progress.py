@@ -46,14 +46,14 @@ def fill_store(store: DirectoryStore) -> None:
     store.publish([(entry.address, pack.encode(entry)) for entry in entries])
 
 
-def test_long_work_is_silent_on_a_terminal(store: DirectoryStore) -> None:
+def test_long_work_is_shown_on_a_terminal(store: DirectoryStore) -> None:
     fill_store(store)
     text = on_a_terminal("store", "verify", "--store", store.where)
     assert b"ondol: verifying" in text
     assert b"200 entries good" in text.rsplit(b"verifying", 1)[1]
 
 
-def test_long_walk_is_silent_on_a_terminal(tmp_path: Path) -> None:
+def test_long_walk_is_shown_on_a_terminal(tmp_path: Path) -> None:
     for number in range(1200):
         (tmp_path / str(number)).touch()
     text = on_a_terminal("doctor", str(tmp_path), "--only", "owners")
@@ -61,7 +61,7 @@ def test_long_walk_is_silent_on_a_terminal(tmp_path: Path) -> None:
     assert b"1201 files and directories" in text.rsplit(b"looking at", 1)[1], "the bar is gone when the findings come"
 
 
-def test_progress_bar_stands_where_the_command_writes(store: DirectoryStore) -> None:
+def test_no_progress_bar_stands_where_the_command_writes(store: DirectoryStore) -> None:
     fill_store(store)
     text = on_a_terminal("run", "--store", store.where, "--", "echo", "the command")
     assert b"ondol: filling" in text
@@ -69,7 +69,7 @@ def test_progress_bar_stands_where_the_command_writes(store: DirectoryStore) -> 
     assert text[: text.index(b"the command")].endswith((b"\x1b[2K", b"\n", b"\r", b"\x1b[?25h"))
 
 
-def test_progress_where_nobody_looks(store: DirectoryStore) -> None:
+def test_no_progress_where_nobody_looks(store: DirectoryStore) -> None:
     fill_store(store)
     done = subprocess.run(
         [sys.executable, "-c", CODE, "store", "verify", "--store", store.where],
@@ -80,7 +80,7 @@ def test_progress_where_nobody_looks(store: DirectoryStore) -> None:
     assert done.stderr == ""
 
 
-def test_finished_work_draws_a_bar_after_the_fact(monkeypatch, tmp_path: Path) -> None:
+def test_finished_work_draws_no_bar_after_the_fact(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with progress.ProgressBar() as bar:

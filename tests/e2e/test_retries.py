@@ -33,7 +33,7 @@ def run(program: Program, store: Path, runs: Path, code: str, *flags: str):
     return program.ondol(*words)
 
 
-def test_a_torn_entry_fails_the_job(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_a_torn_entry_is_set_aside_and_the_job_runs_again(program: Program, store_path: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     done = run(program, store_path, runs, MEETS_A_TORN_ENTRY, "--retries", "1", "--json", str(tmp_path / "report"))
     assert (done.returncode, done.stdout, runs.read_text()) == (0, "entries 1\n", "xx"), done.stderr
@@ -42,7 +42,7 @@ def test_a_torn_entry_fails_the_job(program: Program, store_path: Path, tmp_path
     assert json.loads((tmp_path / "report").read_text())["tools"]["triton"]["published"] == 1
 
 
-def test_a_command_runs_twice_without_being_asked(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_a_command_runs_once_unless_more_was_asked_for(program: Program, store_path: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     done = run(program, store_path, runs, MEETS_A_TORN_ENTRY)
     assert (done.returncode, runs.read_text()) == (1, "x")
@@ -57,7 +57,7 @@ def test_a_command_runs_twice_without_being_asked(program: Program, store_path: 
         "",
     ],
 )
-def test_a_failure_that_is_no_caches_runs_twice(program: Program, store_path: Path, tmp_path: Path, words: str) -> None:
+def test_a_failure_that_is_no_caches_is_final(program: Program, store_path: Path, tmp_path: Path, words: str) -> None:
     runs = tmp_path / "runs"
     code = f"import sys; open(sys.argv[1], 'a').write('x'); sys.stderr.write({words!r}); sys.exit(5)"
     done = run(program, store_path, runs, code, "--retries", "3")
@@ -65,7 +65,7 @@ def test_a_failure_that_is_no_caches_runs_twice(program: Program, store_path: Pa
     assert words in done.stderr
 
 
-def test_the_last_failure_is_hidden(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_the_last_failure_is_shown_as_it_is(program: Program, store_path: Path, tmp_path: Path) -> None:
     """A fault that healing does not cure: an empty cache is tried, then the failure is final and verbatim."""
     runs = tmp_path / "runs"
     code = (

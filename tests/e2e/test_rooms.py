@@ -43,7 +43,7 @@ def test_room_is_private_unique_and_gone(store_path: Path, tmp_path: Path) -> No
     assert len(rooms) == 2
 
 
-def test_umask_locks_the_command_out_of_its_room(store_path: Path, tmp_path: Path) -> None:
+def test_no_umask_locks_the_command_out_of_its_room(store_path: Path, tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
         job = run(store_path, "--room-dir", str(tmp_path), command="umask 022; echo x > $TMPDIR/y && echo fine")
@@ -52,7 +52,7 @@ def test_umask_locks_the_command_out_of_its_room(store_path: Path, tmp_path: Pat
     assert job.stdout == "fine\n", job
 
 
-def test_read_only_directories_in_the_room_keep_it_alive(store_path: Path, tmp_path: Path) -> None:
+def test_read_only_directories_in_the_room_do_not_keep_it_alive(store_path: Path, tmp_path: Path) -> None:
     """A job that takes its own rights away (as a module cache does) must not leave its room for ever."""
     run(
         store_path,
@@ -63,7 +63,7 @@ def test_read_only_directories_in_the_room_keep_it_alive(store_path: Path, tmp_p
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ondol-room")] == []
 
 
-def test_cleaning_a_room_follows_a_link_out_of_it(store_path: Path, tmp_path: Path) -> None:
+def test_cleaning_a_room_follows_no_link_out_of_it(store_path: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
@@ -85,13 +85,13 @@ def test_kept_room_is_kept_and_never_swept(store_path: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("variable", ["SLURM_TMPDIR", "RUNNER_TEMP", "TMPDIR"])
-def test_node_local_directory_of_the_site_ignored(store_path: Path, tmp_path: Path, variable: str) -> None:
+def test_node_local_directory_of_the_site_is_used(store_path: Path, tmp_path: Path, variable: str) -> None:
     job = run(store_path, env={variable: str(tmp_path), **({"TMPDIR": "/tmp"} if variable != "TMPDIR" else {})})
     assert job.stdout.split("|")[2].startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize("stale", ["/no/such/directory", "relative/path", "/proc/1/nowhere", "/etc/passwd"])
-def test_stale_or_hostile_tmpdir_fails_the_job(store_path: Path, stale: str) -> None:
+def test_stale_or_hostile_tmpdir_does_not_fail_the_job(store_path: Path, stale: str) -> None:
     """Login nodes leave a TMPDIR of a job that is long over; a file can be there too."""
     job = run(store_path, env={"TMPDIR": stale})
     assert job.status == 0
@@ -115,7 +115,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.root
-def test_noexec_directory_gets_the_room(store_path: Path, mounted: Path) -> None:
+def test_noexec_directory_does_not_get_the_room(store_path: Path, mounted: Path) -> None:
     """A helper library cannot be loaded from a noexec mount: the next candidate is taken."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", str(mounted)], check=True)
     job = run(store_path, env={"TMPDIR": str(mounted)})
@@ -126,7 +126,7 @@ def test_noexec_directory_gets_the_room(store_path: Path, mounted: Path) -> None
 
 @needs_root
 @pytest.mark.root
-def test_unused_filled_cache_reported_as_unused_where_nobody_can_know(
+def test_unused_filled_cache_is_not_called_unused_where_nobody_can_know(
     program: Program, store_path: Path, mounted: Path
 ) -> None:
     """On a noatime mount there is no evidence of use; the summary says so instead of guessing."""
@@ -139,7 +139,7 @@ def test_unused_filled_cache_reported_as_unused_where_nobody_can_know(
 
 @needs_root
 @pytest.mark.root
-def test_full_room_fails_the_job(program: Program, store_path: Path, mounted: Path) -> None:
+def test_full_room_does_not_fail_the_job(program: Program, store_path: Path, mounted: Path) -> None:
     """A room too small for the fill holds what fits; the rest is compiled, or fails as it would without us."""
     kernels = [f"kernel{number}" for number in range(200)]
     program.job(store_path, *kernels)
@@ -153,7 +153,7 @@ def test_full_room_fails_the_job(program: Program, store_path: Path, mounted: Pa
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("through_a_link", [False, True])
-def test_tmpdir_on_a_dead_server_holds_the_job(store_path: Path, tmp_path: Path, through_a_link: bool) -> None:
+def test_tmpdir_on_a_dead_server_does_not_hold_the_job(store_path: Path, tmp_path: Path, through_a_link: bool) -> None:
     """Every access to it waits for ever; with a local directory at hand it is never touched."""
     dead = tmp_path / "dead"
     with hanging_mount(dead):
@@ -180,7 +180,7 @@ def test_the_file_system_of_any_path_is_told(tmp_path: Path) -> None:
     assert [kind for kind, yes in network.items() if yes] == ["nfs4", "lustre", "fuse", "fuse.sshfs"]
 
 
-def test_room_of_a_killed_job_stays_for_ever(store_path: Path, tmp_path: Path) -> None:
+def test_room_of_a_killed_job_is_swept(store_path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--room-dir", str(tmp_path), "--"]
     killed = subprocess.Popen(
         [*command, "sh", "-c", "echo $ONDOL_ROOM; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -206,7 +206,7 @@ def owner_file(base: Path, owner: process.Owner) -> Path:
     return path
 
 
-def test_sweeping_takes_a_live_room(tmp_path: Path) -> None:
+def test_sweeping_leaves_a_live_room(tmp_path: Path) -> None:
     me = process.myself()
     rooms = {
         "alive": owner_file(tmp_path, me),
@@ -223,7 +223,7 @@ def test_sweeping_takes_a_live_room(tmp_path: Path) -> None:
     assert empty.exists()
 
 
-def test_sweeping_takes_what_is_not_ours(tmp_path: Path) -> None:
+def test_sweeping_leaves_what_is_not_ours(tmp_path: Path) -> None:
     dead = process.myself()._replace(boot="another")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -263,7 +263,7 @@ LINK = 'readlink "$TMPDIR/torchinductor_$1"; echo "$TORCHINDUCTOR_CACHE_DIR"; ec
 
 
 @pytest.mark.parametrize(("variable", "name"), [("USER", "ada"), ("LOGNAME", "a/b:c"), ("USERNAME", "ada")])
-def test_part_of_a_cache_stays_below_tmpdir(store_path: Path, variable: str, name: str) -> None:
+def test_no_part_of_a_cache_stays_below_tmpdir(store_path: Path, variable: str, name: str) -> None:
     """Some of Inductor's caches ignore its variable; in a room they lie with the rest, under the name torch looks for."""
     env = {name: value for name, value in os.environ.items() if name not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
     expected = name.replace("/", "_").replace(":", "_")
@@ -274,7 +274,7 @@ def test_part_of_a_cache_stays_below_tmpdir(store_path: Path, variable: str, nam
     assert logname == (name if variable == "LOGNAME" else "unset")
 
 
-def test_users_own_inductor_cache_is_taken_over(store_path: Path, tmp_path: Path) -> None:
+def test_users_own_inductor_cache_is_left_to_the_user(store_path: Path, tmp_path: Path) -> None:
     job = run(store_path, command="ls $TMPDIR", env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
     assert job.stdout == ""
     assert f"TORCHINDUCTOR_CACHE_DIR={tmp_path} is set and left as it is" in job.stderr
@@ -282,7 +282,7 @@ def test_users_own_inductor_cache_is_taken_over(store_path: Path, tmp_path: Path
 
 @needs_root
 @pytest.mark.root
-def test_user_without_a_name_breaks_torch(program: Program, store_path: Path) -> None:
+def test_user_without_a_name_does_not_break_torch(program: Program, store_path: Path) -> None:
     """UID 12345 of a container: `getpass.getuser()` is a KeyError, and with it torch before 2.13."""
     code = "import getpass, os; print(getpass.getuser(), os.path.realpath(os.environ['TMPDIR'] + '/torchinductor_' + getpass.getuser()))"
     store_path.chmod(0o755)

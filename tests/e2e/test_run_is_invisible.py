@@ -32,7 +32,7 @@ def test_exit_status_is_the_commands_own(ondol: list[str], status: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGPIPE])
-def test_death_by_signal_not_told_as_a_shell_would(ondol: list[str], number: signal.Signals) -> None:
+def test_death_by_signal_is_told_as_a_shell_would(ondol: list[str], number: signal.Signals) -> None:
     assert run(ondol, "sh", "-c", f"kill -{number.value} $$").returncode == 128 + number
 
 
@@ -174,7 +174,7 @@ def read_until(fd: int, word: bytes) -> bytes:
     return text
 
 
-def test_room_left_behind_after_a_signal(store_path: Path, tmp_path: Path) -> None:
+def test_no_room_is_left_behind_after_a_signal(store_path: Path, tmp_path: Path) -> None:
     rooms = tmp_path / "rooms"
     rooms.mkdir()
     command = [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--room-dir", str(rooms), "-q", "--"]

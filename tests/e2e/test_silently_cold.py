@@ -31,7 +31,7 @@ def passed_over(store: Path, count: str, owner: int, why: str) -> str:
 
 @needs_root
 @pytest.mark.root
-def test_entries_of_an_untrusted_user_are_passed_over_in_silence(program: Program, shared: Path) -> None:
+def test_passing_over_entries_of_an_untrusted_user_is_said(program: Program, shared: Path) -> None:
     assert program.job(shared, "a", "b", uid=ALICE).compiled == 2
     report = shared.parent / "report.json"
     cold = program.job(shared, "a", "b", options=("--json", str(report), "--publish", "never"))
@@ -55,7 +55,7 @@ def test_entries_of_other_tools_and_scopes_are_counted(program: Program, shared:
     assert "passed over" not in program.job(shared, "b").stderr
 
 
-def test_entries_whose_lane_others_can_write_are_passed_over_in_silence(program: Program, shared: Path) -> None:
+def test_passing_over_entries_whose_lane_others_can_write_is_said(program: Program, shared: Path) -> None:
     """What a `chmod -R g+w` over the whole cache does: 1 filled before, 0 after."""
     assert program.job(shared, "a").compiled == 1
     (mine,) = (shared / "lanes").iterdir()
@@ -79,7 +79,9 @@ def test_each_reason_is_told_with_what_to_type(program: Program, shared: Path) -
     assert any("passed over: revoked: " in line and "by mistake" in line and "revoke --list" in line for line in told)
 
 
-def test_crowd_of_strangers_fills_the_summary_or_costs_the_job(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crowd_of_strangers_neither_fills_the_summary_nor_costs_the_job(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A stranger makes what he likes in his lane: so much is looked at, and no more."""
     opened: list[str] = []
     real = files.open_below
@@ -103,7 +105,7 @@ def test_crowd_of_strangers_fills_the_summary_or_costs_the_job(shared: Path, mon
     assert len(opened) <= lane.LOOKED_AT
 
 
-def test_link_in_a_strangers_lane_is_followed(shared: Path, tmp_path: Path) -> None:
+def test_link_in_a_strangers_lane_is_not_followed(shared: Path, tmp_path: Path) -> None:
     entry = make_entry(1)
     folder = tmp_path / "elsewhere" / "triton" / entry.address.fingerprint
     folder.mkdir(parents=True)

@@ -82,7 +82,7 @@ def test_seconds_are_those_of_the_job_itself(program: Program, shared: Path) -> 
     assert told["seconds_saved"] == round(saved * 1000) / 1000
 
 
-def test_job_that_may_not_publish_reports(program: Program, shared: Path) -> None:
+def test_job_that_may_not_publish_reports_nothing(program: Program, shared: Path) -> None:
     program.job(shared, "a")
     program.job(shared, "a", options=("--publish", "never"))
     program.job(shared, "a", options=("--frozen",))
@@ -92,7 +92,7 @@ def test_job_that_may_not_publish_reports(program: Program, shared: Path) -> Non
 
 @needs_root
 @pytest.mark.root
-def test_read_only_store_fails_a_job_or_counts_it(program: Program, shared: Path) -> None:
+def test_read_only_store_neither_fails_a_job_nor_counts_it(program: Program, shared: Path) -> None:
     program.job(shared, "a")
     (mine,) = (shared / "lanes").iterdir()
     mine.chmod(0o555)
@@ -134,7 +134,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_note_that_makes_no_sense_is_counted(store: DirectoryStore, kind: str) -> None:
+def test_note_that_makes_no_sense_is_not_counted(store: DirectoryStore, kind: str) -> None:
     store.report([row(1)])
     folder = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}"))
     (folder / f"{usage.STATS}0").write_bytes(HOSTILE[kind])
@@ -142,14 +142,14 @@ def test_note_that_makes_no_sense_is_counted(store: DirectoryStore, kind: str) -
 
 
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
-def test_note_that_is_no_file_holds_the_command(store: DirectoryStore, program: Program, kind: str) -> None:
+def test_note_that_is_no_file_does_not_hold_the_command(store: DirectoryStore, program: Program, kind: str) -> None:
     store.report([row(1)])
     path = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}")) / f"{usage.STATS}0"
     {"fifo": os.mkfifo, "link": lambda p: p.symlink_to("/dev/zero"), "directory": Path.mkdir}[kind](path)
     assert [told["hits"] for told in jobs(program, Path(store.where))] == [1]
 
 
-def test_owner_of_a_lane_lies_at_length(store: DirectoryStore) -> None:
+def test_what_the_owner_of_a_lane_says_is_bounded(store: DirectoryStore) -> None:
     """Bounded in rows, in notes and in size, whatever is there."""
     store.report([row(1)])
     folder = next(Path(store.where).glob(f"lanes/*/{lane.USAGE}"))
@@ -164,14 +164,14 @@ def test_owner_of_a_lane_lies_at_length(store: DirectoryStore) -> None:
     assert sum(one.hits for one in store.reports() if one.tool == "triton") <= usage.REPORTS
 
 
-def test_notes_gather_without_end(store: DirectoryStore) -> None:
+def test_notes_do_not_gather_without_end(store: DirectoryStore) -> None:
     for _ in range(5 * usage.MANY):
         store.report([row(2)])
     assert len(notes(Path(store.where))) <= usage.MANY
     assert store.reports() == [Stat(TODAY, "main", "triton", 10 * usage.MANY, 0, 50 * usage.MANY, 500 * usage.MANY)]
 
 
-def test_two_jobs_at_once_count_a_note_twice(store: DirectoryStore) -> None:
+def test_two_jobs_at_once_count_a_note_once(store: DirectoryStore) -> None:
     """All of them find many notes, and add them up."""
     children = []
     for _ in range(4):
@@ -190,7 +190,7 @@ def test_two_jobs_at_once_count_a_note_twice(store: DirectoryStore) -> None:
     assert told.hits == 400
 
 
-def test_job_that_dies_while_adding_up_counts_a_note_twice(
+def test_job_that_dies_while_adding_up_counts_no_note_twice(
     store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(usage.MANY):
@@ -205,7 +205,7 @@ def test_job_that_dies_while_adding_up_counts_a_note_twice(
     assert sum(one.hits for one in store.reports()) <= usage.MANY
 
 
-def test_old_notes_stay(store: DirectoryStore) -> None:
+def test_old_notes_go(store: DirectoryStore) -> None:
     store.report([row(1)])
     (note,) = notes(Path(store.where))
     old = time.time() - 100 * usage.DAY
@@ -236,7 +236,7 @@ def test_collector_reads_what_was_counted(program: Program, shared: Path) -> Non
 
 
 @pytest.mark.parametrize("place", ['/a "quoted" place', "/a\nline\\n", "/back\\slash\\", "/ünïcode", '/{x="y"} 1'])
-def test_name_of_a_store_breaks_the_page(place: str) -> None:
+def test_name_of_a_store_does_not_break_the_page(place: str) -> None:
     told = {"day": "2026-11-16", "tool": "triton", "hits": 3, "misses": 1, "bytes_used": 5, "seconds_saved": 1.25}
     facts = {"store": place, "entries": 1, "bytes": 2, "free_bytes": 3, "jobs": [told]}
     families = list(text_string_to_metric_families(store_page.metrics(facts)))
@@ -246,7 +246,7 @@ def test_name_of_a_store_breaks_the_page(place: str) -> None:
     assert len(samples) == 7
 
 
-def test_page_that_cannot_be_written_loses_the_old_one(program: Program, shared: Path) -> None:
+def test_page_that_cannot_be_written_is_said_and_leaves_nothing_behind(program: Program, shared: Path) -> None:
     folder = shared.parent / "there"
     (folder / "ondol.prom").mkdir(parents=True)
     for path in (folder / "ondol.prom", shared.parent / "not-there" / "x.prom"):

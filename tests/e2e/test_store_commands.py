@@ -114,7 +114,7 @@ def test_verify_tells_corrupt_from_good_and_sets_it_aside(store: DirectoryStore)
     assert ondol("store", "verify", "--store", store.where).returncode == 0
 
 
-def test_verify_takes_unreadable_for_corrupt(store: DirectoryStore) -> None:
+def test_verify_does_not_take_unreadable_for_corrupt(store: DirectoryStore) -> None:
     """Bytes that cannot be had say nothing about themselves: another status, and nothing is moved."""
     fill_store(store, 2)
     path = next(Path(store.where).rglob("*.pack"))
@@ -152,7 +152,7 @@ def test_gc_by_age_size_and_dry_run(store: DirectoryStore) -> None:
     assert list(store.everything()) == []
 
 
-def test_gc_removes_what_was_useful_yesterday(store: DirectoryStore) -> None:
+def test_gc_keeps_what_was_useful_yesterday(store: DirectoryStore) -> None:
     fill_store(store, 2)
     for number in range(2):
         age(store, number, days=100)
@@ -161,7 +161,7 @@ def test_gc_removes_what_was_useful_yesterday(store: DirectoryStore) -> None:
     assert [s.address.key for s in store.everything()] == [make_entry(0).address.key]
 
 
-def test_gc_keeps_leftovers_of_dead_writers(store: DirectoryStore) -> None:
+def test_gc_removes_leftovers_of_dead_writers(store: DirectoryStore) -> None:
     lane = store.my_lane()
     lane.make_folder("tmp", mode=0o700)
     folder = Path(store.where) / "lanes" / lane.name / "tmp"
@@ -302,7 +302,7 @@ def test_report_file_and_step_summary(program: Program, store_path: Path, tmp_pa
     assert any(line.startswith("| triton | 2 | 2 | 0 | 0 |") for line in lines)
 
 
-def test_filled_cache_that_went_unused_is_not_mentioned(program: Program, store_path: Path) -> None:
+def test_filled_cache_that_went_unused_is_mentioned(program: Program, store_path: Path) -> None:
     """ModelExpress' lesson: a cache that is delivered and never hit looks like success until somebody says so."""
     program.job(store_path, "one")
     job = program.job(store_path, "two")
@@ -310,7 +310,7 @@ def test_filled_cache_that_went_unused_is_not_mentioned(program: Program, store_
     assert "1 filled, 0 used, 1 new" in job.stderr
 
 
-def test_fork_of_a_pull_request_publishes_into_main(program: Program, store_path: Path) -> None:
+def test_fork_of_a_pull_request_publishes_nothing_into_main(program: Program, store_path: Path) -> None:
     pull_request = {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": "pull_request", "GITHUB_REF": "refs/pull/9/merge"}
     pull_request["GITHUB_REPOSITORY"] = "acme/ops"
     program.job(store_path, "one", env=pull_request)
@@ -339,7 +339,9 @@ def test_default_store_is_made_on_first_use(program: Program, tmp_path: Path) ->
     assert (tmp_path / "ondol" / "store" / "lanes").stat().st_mode & 0o7777 == 0o755
 
 
-def test_command_that_removes_its_directory_loses_its_work(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_command_that_removes_its_directory_does_not_lose_its_work(
+    program: Program, store_path: Path, tmp_path: Path
+) -> None:
     here = tmp_path / "here"
     here.mkdir()
     command = f"{program.python} {program.programs}/standin.py one; rmdir {here}"

@@ -95,7 +95,7 @@ TROUBLES: list[tuple[Callable[[Path], Path], str, str]] = [
 
 @pytest.mark.parametrize("status", [0, 5])
 @pytest.mark.parametrize(("trouble", "cause", "fix"), TROUBLES, ids=[t[0].__name__ for t in TROUBLES])
-def test_store_trouble_fails_the_job(
+def test_store_trouble_does_not_fail_the_job(
     program: Program, place: Path, trouble: Callable[[Path], Path], cause: str, fix: str, status: int
 ) -> None:
     store = trouble(place)
@@ -112,7 +112,7 @@ def as_uid() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("trouble", "cause", "fix"), TROUBLES, ids=[t[0].__name__ for t in TROUBLES])
-def test_strict_lets_trouble_pass(
+def test_strict_does_not_let_trouble_pass(
     program: Program, place: Path, trouble: Callable[[Path], Path], cause: str, fix: str
 ) -> None:
     done = program.ondol("run", "--store", str(trouble(place)), "--strict", "--", "echo", "ran", **as_uid())
@@ -120,7 +120,7 @@ def test_strict_lets_trouble_pass(
     assert cause in done.stderr
 
 
-def test_read_only_store_fails_the_publisher(program: Program, place: Path) -> None:
+def test_read_only_store_does_not_fail_the_publisher(program: Program, place: Path) -> None:
     """Hits hit, misses compile, nothing is written, and one warning says that nothing could be published."""
     store = new_store(place / "store")
     assert program.job(store, "one", **as_uid()).compiled == 1
@@ -142,7 +142,7 @@ def test_read_only_store_fails_the_publisher(program: Program, place: Path) -> N
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("limit", ["size=80k", "nr_inodes=9"])
-def test_full_store_fails_the_publisher(program: Program, place: Path, limit: str) -> None:
+def test_full_store_does_not_fail_the_publisher(program: Program, place: Path, limit: str) -> None:
     store = place / "store"
     store.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", limit, "none", str(store)], check=True)
@@ -160,7 +160,7 @@ def test_full_store_fails_the_publisher(program: Program, place: Path, limit: st
 
 @needs_root
 @pytest.mark.root
-def test_store_that_hangs_holds_the_job(program: Program, place: Path) -> None:
+def test_store_that_hangs_does_not_hold_the_job(program: Program, place: Path) -> None:
     """A dead file server: opening never returns. The job starts all the same, cold, after the time it was given."""
     from ondol_hang import hanging_mount
 
@@ -174,14 +174,14 @@ def test_store_that_hangs_holds_the_job(program: Program, place: Path) -> None:
     assert "--store-timeout" in job.warnings[0]
 
 
-def test_unwritable_json_report_fails_the_job(program: Program, place: Path) -> None:
+def test_unwritable_json_report_does_not_fail_the_job(program: Program, place: Path) -> None:
     store = new_store(place / "store")
     done = program.ondol("run", "--store", str(store), "--json", "/no/such/dir/x.json", "--", "true", **as_uid())
     assert done.returncode == 0
     assert "the report could not be written" in done.stderr
 
 
-def test_no_room_anywhere_fails_the_job(program: Program, place: Path) -> None:
+def test_no_room_anywhere_does_not_fail_the_job(program: Program, place: Path) -> None:
     """Without a room the command runs as it would without us."""
     store = new_store(place / "store")
     code = (
@@ -204,7 +204,7 @@ def test_no_room_anywhere_fails_the_job(program: Program, place: Path) -> None:
         "ondol.room.harvest.usage",
     ],
 )
-def test_bug_of_ours_fails_the_job(program: Program, place: Path, broken: str) -> None:
+def test_bug_of_ours_does_not_fail_the_job(program: Program, place: Path, broken: str) -> None:
     """Any exception in any step of ours: the command runs, ends as it likes, and the place of the bug is named."""
     store = new_store(place / "store")
     program.job(store, "warm", **as_uid())

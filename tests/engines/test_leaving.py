@@ -137,7 +137,7 @@ def test_an_item_on_its_way_to_a_node_that_has_left_is_waited_for(tmp_path: Path
     assert [e.node for e in controller.record.nodes if isinstance(e, messages.NodeOut)] == ["n1"]
 
 
-def test_a_node_that_is_told_to_go_gets_more_work(tmp_path: Path) -> None:
+def test_a_node_that_is_told_to_go_gets_no_more_work(tmp_path: Path) -> None:
     """What runs there ends, what it was handed ahead is asked for, and although it is idle then it gets nothing."""
     link = ScriptedLink()
     handed: list[RunItem] = []
@@ -179,7 +179,7 @@ def test_the_last_node_leaves_and_what_was_on_its_way_is_waited_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize("in_time", [True, False], ids=["ends in time", "does not end"])
-def test_what_runs_at_the_end_of_the_allocation_is_killed_without_a_word(tmp_path: Path, in_time: bool) -> None:
+def test_what_runs_at_the_end_of_the_allocation_is_ended_and_named(tmp_path: Path, in_time: bool) -> None:
     """Near the end nothing more is handed out, and what runs may end; at the end it is ended while it can be reported."""
     link = ScriptedLink()
 
@@ -202,9 +202,7 @@ def test_what_runs_at_the_end_of_the_allocation_is_killed_without_a_word(tmp_pat
     assert controller.stop_reason == "59 s left"
 
 
-def test_the_guard_against_that_is_gone_and_the_tests_stay_green(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tests_turn_red_without_the_guard_against_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was before: a node that is left out has its devices set aside, and nothing else happens."""
 
     def only_set_aside(self: Nodes, event: messages.NodeOut) -> list[Action]:

@@ -22,7 +22,7 @@ def sleeper(owner: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.fault
-def test_orphans_of_a_dead_run_live_on_or_those_of_a_living_one_die() -> None:
+def test_orphans_of_a_dead_run_die_and_those_of_a_living_one_do_not() -> None:
     gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     dead = Owner(gone.pid, process.start_time(gone.pid), process.boot_id(), process.pid_namespace())
     orphan, kept = sleeper(dead.encode().decode()), sleeper(process.myself().encode().decode())
@@ -43,7 +43,7 @@ def test_orphans_of_a_dead_run_live_on_or_those_of_a_living_one_die() -> None:
             one.wait()
 
 
-def test_a_tag_says_something_else_when_it_is_read_back() -> None:
+def test_a_tag_says_the_same_when_it_is_read_back() -> None:
     me = process.myself()
     assert Owner.decode(me.encode()) == me
     assert Owner.decode(b"") is None
@@ -65,7 +65,7 @@ GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/ops"}
         ({"CI": "true"}, ""),
     ],
 )
-def test_a_node_publishes_what_a_pull_request_compiled_as_if_it_were_merged(env, expected) -> None:
+def test_a_node_does_not_publish_what_a_pull_request_compiled_as_if_it_were_merged(env, expected) -> None:
     """A machine reached by ssh has none of the CI system's variables: it must not decide by their absence."""
     here = config.merge({"store": "/s", "quiet": True, "scope": "main", "publish": "on-success"}, env)
     told = json.loads(json.dumps(run_node.for_nodes(here, env)))

@@ -57,7 +57,7 @@ def programs(suite: Suite) -> list[int]:
     return sorted(p for p in suite.survivors() if proctree.describe(p).endswith("-m ondol node"))
 
 
-def test_what_collecting_prints_is_taken_for_a_message(suite: Suite) -> None:
+def test_what_collecting_prints_is_not_taken_for_a_message(suite: Suite) -> None:
     """And the message of the day, and a write to descriptor 1 from C."""
     suite.write(
         conftest="import os, sys\nprint('{\"e\": \"bye\"}')\nos.write(1, b'no newline')\nsys.__stdout__.write('x' * 9999)\n",
@@ -70,7 +70,7 @@ def test_what_collecting_prints_is_taken_for_a_message(suite: Suite) -> None:
     assert {item.attempts[-1].device.split("/")[0] for item in result.record.items} <= {"alpha", "beta"}
 
 
-def test_nodes_that_must_not_fork_cannot_run_anything(suite: Suite) -> None:
+def test_nodes_that_must_not_fork_run_everything(suite: Suite) -> None:
     suite.write(
         conftest="import threading\nthreading.Thread(target=threading.Event().wait, name='poller', daemon=True).start()\n",
         test_a="def test_1(device):\n    assert device.names == ('node1/cpu0',)\ndef test_2(): pass\n",
@@ -80,7 +80,7 @@ def test_nodes_that_must_not_fork_cannot_run_anything(suite: Suite) -> None:
     assert "poller" in str(events(present(result.journal), "node-up")[0]["mode"])
 
 
-def test_a_shuffled_collection_is_a_different_collection(suite: Suite) -> None:
+def test_a_shuffled_collection_is_the_same_collection(suite: Suite) -> None:
     suite.write(
         conftest="import random\ndef pytest_collection_modifyitems(items):\n    random.SystemRandom().shuffle(items)\n",
         test_a="""
@@ -94,7 +94,7 @@ def test_a_shuffled_collection_is_a_different_collection(suite: Suite) -> None:
     assert result.verdicts == {f"test_n[{n}]": "passed" if n % 2 else "failed" for n in range(40)}, result.output
 
 
-def test_an_item_gets_devices_of_two_machines(suite: Suite) -> None:
+def test_no_item_gets_devices_of_two_machines(suite: Suite) -> None:
     suite.write(
         test_a="""
         import pytest
@@ -139,7 +139,7 @@ def test_kernel(name, device):
 """
 
 
-def test_nodes_have_no_rooms_or_share_one(suite: Suite, store_path: Path) -> None:
+def test_every_node_has_a_room_of_its_own(suite: Suite, store_path: Path) -> None:
     suite.write(test_k=KERNELS)
     suite.variables |= {"STANDIN": str(ROOT / "tests" / "programs" / "standin.py"), "ONDOL_STORE": str(store_path)}
     cold = suite.ondol("--tools=triton", *TWO, devices="cpu:1")
@@ -154,7 +154,7 @@ def test_nodes_have_no_rooms_or_share_one(suite: Suite, store_path: Path) -> Non
     assert "3 filled" in warm.output
 
 
-def test_a_run_that_compiled_on_a_node_counts_as_warm(suite: Suite, store_path: Path) -> None:
+def test_a_run_that_compiled_on_a_node_does_not_count_as_warm(suite: Suite, store_path: Path) -> None:
     suite.write(test_k=KERNELS)
     suite.variables |= {"STANDIN": str(ROOT / "tests" / "programs" / "standin.py"), "ONDOL_STORE": str(store_path)}
     result = suite.ondol("--tools=triton", "--require-warm", *TWO, devices="cpu:1")
@@ -162,7 +162,7 @@ def test_a_run_that_compiled_on_a_node_counts_as_warm(suite: Suite, store_path: 
     assert "not warm" in result.output
 
 
-def test_a_failed_run_publishes_from_its_nodes_although_only_success_should(suite: Suite, store_path: Path) -> None:
+def test_a_failed_run_publishes_nothing_from_its_nodes_where_only_success_may(suite: Suite, store_path: Path) -> None:
     suite.write(test_k=KERNELS + "\ndef test_fails():\n    assert False\n")
     suite.variables |= {"STANDIN": str(ROOT / "tests" / "programs" / "standin.py"), "ONDOL_STORE": str(store_path)}
     result = suite.ondol("--tools=triton", "--publish=on-success", *TWO, devices="cpu:1")
@@ -170,7 +170,7 @@ def test_a_failed_run_publishes_from_its_nodes_although_only_success_should(suit
     assert list(store_path.rglob("*.pack")) == []
 
 
-def test_a_torn_cache_of_a_node_is_healed_here_or_not_at_all(suite: Suite) -> None:
+def test_a_torn_cache_of_a_node_is_healed_there(suite: Suite) -> None:
     cache = suite.path / "cache"
     bad = write_triton_entry(cache, 1)
     (bad / "add.cubin").write_bytes(b"")
@@ -189,7 +189,7 @@ def test_a_torn_cache_of_a_node_is_healed_here_or_not_at_all(suite: Suite) -> No
     assert events(present(result.journal), "healed")
 
 
-def test_a_cache_at_a_fixed_path_keeps_a_node_from_starting(suite: Suite, store_path: Path) -> None:
+def test_a_cache_at_a_fixed_path_does_not_keep_a_node_from_starting(suite: Suite, store_path: Path) -> None:
     if why := fixed_place.why_not({"x": "/tmp"}):
         pytest.skip(f"fixed paths are not possible here: {why}")
     suite.write(
@@ -211,7 +211,7 @@ def test_a_cache_at_a_fixed_path_keeps_a_node_from_starting(suite: Suite, store_
 
 
 @pytest.mark.fault
-def test_waiting_in_a_brokers_queue_is_a_tests_time(suite: Suite) -> None:
+def test_waiting_in_a_brokers_queue_is_not_a_tests_time(suite: Suite) -> None:
     """The broker starts nothing before it is told to; the items may take five seconds."""
     suite.write(test_a="def test_1(): pass\n")
     broker = suite.path / "broker"
@@ -233,7 +233,7 @@ def test_waiting_in_a_brokers_queue_is_a_tests_time(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_broker_that_never_gives_a_device_holds_up_the_run(suite: Suite) -> None:
+def test_a_broker_that_never_gives_a_device_does_not_hold_up_the_run(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     result = suite.ondol("--launch=sh -c ': {agent}; exec sleep 600'", "--engine-timeout=1")
     assert result.status == 121, result.output
@@ -243,7 +243,7 @@ def test_a_broker_that_never_gives_a_device_holds_up_the_run(suite: Suite) -> No
 
 
 @pytest.mark.fault
-def test_a_broker_that_is_given_up_keeps_the_device(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_given_up_gives_the_device_back(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked to end first, and gives back what it holds. It has time for that: the clock is the test's."""
     broker = suite.path / "broker"
     broker.write_text("#!/bin/sh\ntrap 'touch released; exit 0' TERM\ntouch held\nwhile :; do sleep 0.1; done\n")
@@ -261,7 +261,7 @@ def test_a_broker_that_is_given_up_keeps_the_device(suite: Suite, monkeypatch: p
 
 
 @pytest.mark.fault
-def test_a_broker_that_ignores_everything_is_waited_for(suite: Suite) -> None:
+def test_a_broker_that_ignores_everything_is_not_waited_for(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     deaf = "--launch=sh -c 'trap \"\" TERM; : {agent}; while :; do sleep 0.1; done'"
     result = suite.ondol(deaf, "--engine-timeout=1")
@@ -299,7 +299,7 @@ def test_a_collection_that_crashes_on_one_node_is_named(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_collection_that_hangs_on_one_node_holds_up_the_run(suite: Suite) -> None:
+def test_a_collection_that_hangs_on_one_node_does_not_hold_up_the_run(suite: Suite) -> None:
     suite.write(
         test_a=HEAD + "if os.environ.get('WHERE') == 'bad':\n    time.sleep(600)\ndef test_1(): wait_for_go()\n"
     )
@@ -330,7 +330,7 @@ def test_a_directory_that_is_not_there_is_named(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_node_that_loses_its_agent_again_and_again_is_used_for_ever(suite: Suite) -> None:
+def test_a_node_that_loses_its_agent_again_and_again_is_left_out(suite: Suite) -> None:
     suite.write(
         test_a=HEAD
         + """
@@ -357,7 +357,7 @@ def test_n(n, device):
 
 
 @pytest.mark.fault
-def test_a_node_whose_devices_are_bad_fails_items_for_ever(suite: Suite) -> None:
+def test_bad_devices_of_a_node_are_set_aside(suite: Suite) -> None:
     """Nothing is wrong with its agent; each of its devices is set aside on evidence, and the items pass elsewhere."""
     suite.write(
         test_a=HEAD
@@ -380,7 +380,7 @@ def test_n(n, device):
 
 
 @pytest.mark.fault
-def test_a_node_that_is_told_to_go_gets_more_work(suite: Suite) -> None:
+def test_a_node_that_is_told_to_go_gets_no_more_work(suite: Suite) -> None:
     """SIGTERM to the node program alone, as `docker stop` does: what runs there may end, and nothing follows it."""
     body = "def test_n(n, device): wait_for_go('go-' + device.names[0].partition('/')[0])\n"
     suite.write(test_a=f"{HEAD}@pytest.mark.parametrize('n', range(8))\n{body}")
@@ -401,7 +401,7 @@ def test_a_node_that_is_told_to_go_gets_more_work(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_silent_node_is_waited_for(suite: Suite) -> None:
+def test_a_silent_node_is_not_waited_for(suite: Suite) -> None:
     """It is stopped, as a frozen machine or a dead connection would be; its items run elsewhere."""
     suite.write(test_a=WAITING)
     process, journal = start(suite, *TWO, "--engine-silence=2")
@@ -417,7 +417,7 @@ def test_a_silent_node_is_waited_for(suite: Suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_frozen_controller_leaves_workers_on_its_nodes(suite: Suite) -> None:
+def test_a_frozen_controller_leaves_no_workers_on_its_nodes(suite: Suite) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, *TWO, "--engine-silence=1")
     assert suite.wait_for(lambda: len(events(journal, "start")) >= 4)
@@ -438,7 +438,7 @@ def test_a_frozen_controller_leaves_workers_on_its_nodes(suite: Suite) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_is_not_passed_on_to_nodes(suite: Suite, number: signal.Signals) -> None:
+def test_an_interrupt_is_passed_on_to_nodes(suite: Suite, number: signal.Signals) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, *TWO)
     assert suite.wait_for(lambda: len(events(journal, "start")) >= 4)
@@ -451,7 +451,7 @@ def test_an_interrupt_is_not_passed_on_to_nodes(suite: Suite, number: signal.Sig
 
 
 @pytest.mark.fault
-def test_an_interrupt_while_nodes_are_on_their_way_is_not_heard(suite: Suite) -> None:
+def test_an_interrupt_while_nodes_are_on_their_way_is_heard(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     process, journal = start(suite, "--launch=sh -c ': {agent}; touch queued; exec sleep 600'")
     assert suite.wait_for((suite.path / "queued").exists)

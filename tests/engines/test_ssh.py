@@ -58,7 +58,7 @@ def ssh(tmp_path: Path, suite: Suite) -> Iterator[Path]:
         daemon.wait()
 
 
-def test_items_do_not_reach_another_machine_by_ssh(suite: Suite, ssh: Path) -> None:
+def test_items_reach_another_machine_by_ssh(suite: Suite, ssh: Path) -> None:
     suite.write(
         test_a="""
         import os, pytest

@@ -79,7 +79,7 @@ def lost(heard: list[Event]) -> list[str]:
     return [event.why for event in heard if isinstance(event, messages.NodeLost)]
 
 
-def test_a_controller_that_stood_still_takes_its_nodes_for_silent(made: Links, clock: Clock) -> None:
+def test_a_controller_that_stood_still_does_not_take_its_nodes_for_silent(made: Links, clock: Clock) -> None:
     heard = heard_until(made, clock, clock.now + 60)
     clock.now += 1.6 * SILENCE
     heard += made.receive(0.0)

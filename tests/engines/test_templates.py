@@ -42,7 +42,7 @@ def filled(text: str, agent: list[str] = AGENT, **values: str) -> list[str]:
         ("on {node} --device={device} {agent}", ["on", "n1", "--device=3", *AGENT]),
     ],
 )
-def test_words_are_split_or_joined_where_the_template_did_not_say_so(text: str, expected: list[str]) -> None:
+def test_words_are_split_where_the_template_says_so_and_nowhere_else(text: str, expected: list[str]) -> None:
     assert filled(text, node="n1", device="3") == expected
 
 
@@ -51,13 +51,13 @@ LETTERS = st.characters(blacklist_characters="\0", blacklist_categories=["Cs"])
 
 
 @given(st.lists(st.text(LETTERS, min_size=1), min_size=1))
-def test_a_shell_on_the_way_sees_other_words(words: list[str]) -> None:
+def test_a_shell_on_the_way_sees_the_same_words(words: list[str]) -> None:
     """Whatever the words are, `sh -c` splits them as they were."""
     command = filled("sh -c 'exec {agent}'", words)
     assert shlex.split(command[2]) == ["exec", *words]
 
 
-def test_a_real_shell_sees_other_words() -> None:
+def test_a_real_shell_sees_the_same_words() -> None:
     hard = ["a b", "it's", '"', "$HOME", "`id`", "\\", "*", "", "ü", "new\nline"]
     done = subprocess.run(filled("sh -c 'exec {agent}'", [*SHOW, *hard]), capture_output=True, text=True, check=True)
     import json
@@ -82,18 +82,18 @@ def test_a_real_shell_sees_other_words() -> None:
         (NodeOptions(slurm="-N2"), "needs --engine slurm"),
     ],
 )
-def test_what_cannot_be_meant_is_guessed(wish: NodeOptions, said: str) -> None:
+def test_what_cannot_be_meant_is_refused(wish: NodeOptions, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         choose.choose(wish, {})
     assert said in str(caught.value) + caught.value.hint
 
 
-def test_words_for_slurm_are_taken_for_options_of_ours() -> None:
+def test_words_for_slurm_are_not_taken_for_options_of_ours() -> None:
     ours, theirs = command.parse(["--engine", "slurm", "--slurm", "-N2", "--srun", "--mem=4G", "-k", "x"])
     assert (ours.slurm, ours.srun, theirs) == ("-N2", "--mem=4G", ["-k", "x"])
 
 
-def test_a_program_that_is_not_there_is_started() -> None:
+def test_a_program_that_is_not_there_is_refused() -> None:
     engine = choose.choose(NodeOptions(launch="no-such-program {agent}"), {})
     assert engine is not None
     with pytest.raises(UsageError, match="no program 'no-such-program'"):
@@ -116,7 +116,7 @@ def test_presets_are_templates_like_any_other() -> None:
     assert docker.command("node1")[-4:] == ["python3", "-m", "ondol", "node"]
 
 
-def test_a_container_does_not_get_the_one_file_that_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_gets_the_one_file_that_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_python, "archive", lambda: "/my files/ondol.pyz")
     engine = choose.choose(NodeOptions(engine="podman:i", directory="/w", devices="cpu:1"), {})
     assert isinstance(engine, template.TemplateEngine)
@@ -136,7 +136,7 @@ def test_one_node_per_device_where_the_template_names_one() -> None:
     assert engine.nodes() == ["device0", "device1"]
 
 
-def test_a_site_that_unsets_slurms_variables_breaks_the_steps() -> None:
+def test_a_site_that_unsets_slurms_variables_does_not_break_the_steps() -> None:
     """And one that sets more than it should shapes them."""
     env = {"PATH": "/", "SLURM_CONF": "/c", "SLURM_TMPDIR": "/t", "SLURM_CPU_BIND": "x", "SRUN_CPUS_PER_TASK": "1"}
     engine = SlurmEngine(AGENT, env, step="--container-image=a#b")
@@ -163,7 +163,7 @@ def test_slurms_time_is_read(text: str, seconds: float | None) -> None:
     assert parse_left(text) == seconds
 
 
-def test_the_first_difference_is_not_the_first() -> None:
+def test_the_first_difference_is_the_first() -> None:
     assert "item 2: x there, b here" in node.first_difference(["a", "b", "c"], ["a", "x", "c"])
     assert "it collected 1 items, the controller 2" in node.first_difference(["a", "b"], ["a"])
     assert "item 2: b only here" in node.first_difference(["a", "b"], ["a"])
@@ -176,7 +176,7 @@ def test_the_first_difference_is_not_the_first() -> None:
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
-def test_noise_between_lines_loses_a_message(noise: list[bytes], size: int) -> None:
+def test_noise_between_lines_loses_no_message(noise: list[bytes], size: int) -> None:
     """A login message, a print without a newline, a carrier that cuts anywhere."""
     stream = bytearray()
     for number, junk in enumerate(noise):

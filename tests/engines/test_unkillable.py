@@ -104,7 +104,7 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> tuple[Links, Clock]:
 
 
 @pytest.mark.fault
-def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: tuple[Links, Clock]) -> None:
+def test_items_do_not_wait_for_a_node_whose_step_cannot_be_killed(unkillable: tuple[Links, Clock]) -> None:
     made, clock = unkillable
     heard = turns(made, clock, 30)
     assert Unkillable.kills, "it was not even tried"
@@ -119,7 +119,7 @@ def test_items_wait_for_ever_for_a_node_whose_step_cannot_be_killed(unkillable: 
 
 
 @pytest.mark.fault
-def test_the_end_of_an_allocation_is_said_too_late_or_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_an_allocation_is_said_in_time_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, began = Clock(), Clock.now
     monkeypatch.setattr(Engine, "seconds_left", lambda _self: 120.0 - (clock.now - began))
     made = Links(Engine(), Terms({"arguments": []}, messages.Go([], {}, {}), margin=60.0), clock=clock)
@@ -130,7 +130,7 @@ def test_the_end_of_an_allocation_is_said_too_late_or_twice(monkeypatch: pytest.
 
 
 @pytest.mark.fault
-def test_the_end_of_a_run_waits_for_ever_for_such_a_step(unkillable: tuple[Links, Clock]) -> None:
+def test_the_end_of_a_run_does_not_wait_for_such_a_step(unkillable: tuple[Links, Clock]) -> None:
     made, clock = unkillable
     made.send(messages.Finish(True))
     assert not made.gone

@@ -35,7 +35,7 @@ def ondol(capsys: pytest.CaptureFixture[str], *arguments: str) -> Said:
     return Said(status, *capsys.readouterr())
 
 
-def test_the_first_line_does_not_say_it(tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_line_says_it(tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "nightly.log"
     path.write_text(log)
     said = ondol(capsys, str(path))
@@ -51,9 +51,7 @@ def test_the_first_line_does_not_say_it(tmp_path: Path, log: str, capsys: pytest
     assert said.out.count("belongs to another user") == 1
 
 
-def test_one_fault_is_not_said_in_one_sentence(
-    nightly: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_fault_is_said_in_one_sentence(nightly: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "suite"
     suite.write(folder, own_faults=False)
     path = tmp_path / "nightly.log"
@@ -64,7 +62,7 @@ def test_one_fault_is_not_said_in_one_sentence(
     assert "more (--all)" not in said.out
 
 
-def test_log_that_matches_nothing_looks_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_that_matches_nothing_does_not_look_explained(capsys: pytest.CaptureFixture[str]) -> None:
     said = ondol(capsys, str(ORDINARY / "pytest-assertions.log"))
     assert said.status == 1
     assert said.out.startswith("Nothing known explains this: 14 tests failed, and match nothing known.")
@@ -72,7 +70,7 @@ def test_log_that_matches_nothing_looks_explained(capsys: pytest.CaptureFixture[
     assert (said.status, said.out) == (1, "Nothing known explains this.\n")
 
 
-def test_warning_alone_ends_with_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_alone_does_not_end_with_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log"
     path.write_text("UserWarning: Error reading persistent compilation cache entry for 'jit_f': x\n" * 3)
     said = ondol(capsys, str(path))
@@ -80,7 +78,7 @@ def test_warning_alone_ends_with_success(tmp_path: Path, capsys: pytest.CaptureF
     assert f"jax-bad-entry: 3 times, first in {path}:1" in said.out
 
 
-def test_json_lacks_a_name(tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_name(tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "nightly.log"
     path.write_text(log)
     said = json.loads(ondol(capsys, str(path), "--json").out)
@@ -100,7 +98,7 @@ def test_json_lacks_a_name(tmp_path: Path, log: str, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("kind", ["log", "xml"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_kind_of_file_is_not_read(
+def test_every_kind_of_file_is_read(
     nightly: Path, log: str, tmp_path: Path, kind: str, packed: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = log.encode() if kind == "log" else b"\xef\xbb\xbf" + (nightly / "junit.xml").read_bytes()
@@ -109,13 +107,13 @@ def test_a_kind_of_file_is_not_read(
     assert ondol(capsys, str(path)).out.startswith("25 tests failed: 22 from triton-foreign-key-dir")
 
 
-def test_log_of_powershell_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_of_powershell_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log"
     path.write_bytes(TORN.replace("\n", "\r\n").encode("utf-16"))
     assert "uv-torn-archive" in ondol(capsys, str(path)).out
 
 
-def test_shards_are_not_added_up(tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shards_are_added_up(tmp_path: Path, log: str, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [tmp_path / "one.log", tmp_path / "two.log"]
     for path in paths:
         path.write_text(log)
@@ -135,7 +133,7 @@ def run(*arguments: str, data: bytes | None = None) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize("arguments", [(), ("-",)])
 @pytest.mark.parametrize("packed", [False, True])
-def test_pipe_is_not_read(arguments: tuple[str, ...], packed: bool) -> None:
+def test_pipe_is_read(arguments: tuple[str, ...], packed: bool) -> None:
     data = TORN.encode() + b"\xff\xfe not text \x00\n"
     done = run(*arguments, data=gzip.compress(data) if packed else data)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -143,7 +141,7 @@ def test_pipe_is_not_read(arguments: tuple[str, ...], packed: bool) -> None:
     assert b"stdin:2" in done.stdout
 
 
-def test_nothing_on_a_terminal_waits_for_ever() -> None:
+def test_nothing_on_a_terminal_is_not_waited_for() -> None:
     primary, secondary = pty.openpty()
     env = {"PYTHONPATH": str(suite.ROOT / "src"), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
@@ -162,7 +160,7 @@ def test_nothing_on_a_terminal_waits_for_ever() -> None:
     assert "hint: ondol explain LOG" in done.stderr
 
 
-def test_output_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
+def test_output_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(TORN * 1000)
     shell = f'{sys.executable} -m ondol explain "{path}" --json | head -c 1'
@@ -188,7 +186,7 @@ def test_mistake_is_explained(arguments: list[str], said: str, capsys: pytest.Ca
     assert said in result.err
 
 
-def test_half_a_gzip_file_is_a_bug_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_a_gzip_file_is_no_bug_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log.gz"
     path.write_bytes(gzip.compress(TORN.encode() * 10000)[:200])
     said = ondol(capsys, str(path))
@@ -196,7 +194,7 @@ def test_half_a_gzip_file_is_a_bug_of_ours(tmp_path: Path, capsys: pytest.Captur
     assert f"{path} is not a whole gzip file" in said.err
 
 
-def test_zip_archive_of_the_ci_system_is_read_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_zip_archive_of_the_ci_system_is_not_read_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "logs.zip"
     path.write_bytes(b"PK\x03\x04rest")
     said = ondol(capsys, str(path))
@@ -204,7 +202,7 @@ def test_zip_archive_of_the_ci_system_is_read_as_text(tmp_path: Path, capsys: py
     assert f"unzip -p {path} | ondol explain" in said.err
 
 
-def test_evidence_writes_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evidence_cannot_drive_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log"
     path.write_text("progress 10%\r\x1b[2J\x07tar: No space left on device\x9b31m: '/x'\n")
     said = ondol(capsys, str(path))
@@ -212,13 +210,13 @@ def test_evidence_writes_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureF
     assert not any(letter in said.out for letter in "\x1b\x07\x9b\r")
 
 
-def test_empty_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_log_is_unexplained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"")
     assert ondol(capsys, str(path)).status == 1
 
 
-def test_list_leaves_a_fault_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_leaves_no_fault_out(capsys: pytest.CaptureFixture[str]) -> None:
     said = ondol(capsys, "--list").out
     assert len(said.splitlines()) == len(load())
     listed = json.loads(ondol(capsys, "--list", "--json").out)["faults"]
@@ -226,13 +224,13 @@ def test_list_leaves_a_fault_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"meaning", "cure", "source", "kind", "number"} <= set(listed[0])
 
 
-def test_help_has_no_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main.main(["explain", "--help"])
     assert "gh run view --log-failed | ondol explain" in capsys.readouterr().out
 
 
-def test_one_line_of_gigabytes_fills_the_memory() -> None:
+def test_one_line_of_gigabytes_does_not_fill_the_memory() -> None:
     from ondol.explain import log_file
 
     class Endless(io.RawIOBase):

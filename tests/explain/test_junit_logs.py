@@ -49,11 +49,11 @@ def test_seed_000_is_counted_right(junit: bytes) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(size=st.integers(7, 4000))
-def test_counts_depend_on_how_the_file_arrives(junit: bytes, size: int) -> None:
+def test_counts_do_not_depend_on_how_the_file_arrives(junit: bytes, size: int) -> None:
     check_nightly(explain(junit, size))
 
 
-def test_line_number_is_not_the_files(junit: bytes) -> None:
+def test_line_number_is_the_files(junit: bytes) -> None:
     fault = explain(junit).faults[0]
     line = junit.decode().split("\n")[fault.line_number - 1]
     assert "tmp.pid_" in line
@@ -79,7 +79,7 @@ def report(*cases: str) -> bytes:
         f"<failure>\n  <nested>{FULL}</nested></failure>",
     ],
 )
-def test_a_place_for_text_is_not_read(inner: str) -> None:
+def test_every_place_for_text_is_read(inner: str) -> None:
     explanation = explain(report(case(inner), case("", "test_b")))
     assert [fault.tests for fault in explanation.faults] == [("ops::test_a",)]
     assert explanation.failed == 1
@@ -97,7 +97,7 @@ def test_output_of_the_suite_is_searched_too() -> None:
     assert [(fault.tests, fault.times) for fault in explanation.faults] == [((), 1)]
 
 
-def test_report_of_a_killed_run_is_refused() -> None:
+def test_report_of_a_killed_run_is_read() -> None:
     whole = report(
         case(f"<failure>{FULL}</failure>"), case(f"<failure>x</failure><system-out>{FULL}</system-out>", "test_b")
     )
@@ -106,7 +106,7 @@ def test_report_of_a_killed_run_is_refused() -> None:
     assert "could be read only up to line 1" in cut.troubles[0]
 
 
-def test_control_characters_hide_what_came_before() -> None:
+def test_control_characters_do_not_hide_what_came_before() -> None:
     explanation = explain(report(case(f"<failure>{FULL}</failure>"), case("<failure>\x01</failure>", "test_b")))
     assert explanation.faults[0].tests == ("ops::test_a",)
     assert explanation.troubles
@@ -128,20 +128,20 @@ LAUGHS = (
     ],
     ids=["a billion laughs", "a file of ours", "a request of ours"],
 )
-def test_entities_are_expanded(head: str) -> None:
+def test_entities_are_not_expanded(head: str) -> None:
     data = head.encode() + b"<testsuites>" + case(f"<failure>{FULL} &a11;</failure>").encode() + b"</testsuites>"
     explanation = explain(data)
     assert explanation.faults == ()
     assert "declares entities" in explanation.troubles[0]
 
 
-def test_text_in_the_source_is_taken_for_its_message() -> None:
+def test_text_in_the_source_is_not_taken_for_its_message() -> None:
     source = f"    raise Other('{FULL}')\n&gt;   handle('{FULL}')\nE   Other"
     assert explain(report(case(f"<failure>{source}</failure>"))).faults == ()
     assert explain(report(case(f"<failure>{source}</failure><system-out>    {FULL}</system-out>"))).faults
 
 
-def test_two_tests_of_one_name_are_one() -> None:
+def test_two_tests_of_one_name_are_two() -> None:
     explanation = explain(report(case(f"<failure>{FULL}</failure>"), case("<failure>x</failure>")))
     assert explanation.failed == 2
     assert len(explanation.unexplained) == 1
@@ -149,7 +149,7 @@ def test_two_tests_of_one_name_are_one() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=500))
-def test_bytes_of_any_kind_stop_the_reader(data: bytes) -> None:
+def test_no_bytes_stop_the_reader(data: bytes) -> None:
     explain(b"<testsuites>" + data)
     explain(data)
 
@@ -176,7 +176,7 @@ print(len(explainer.result().faults[0].tests))
 """
 
 
-def test_a_big_report_fills_the_memory() -> None:
+def test_a_big_report_does_not_fill_the_memory() -> None:
     """Almost 600 MB of it in 300 MiB of address space."""
     done = subprocess.run(
         [sys.executable, "-c", _BIG],
@@ -188,7 +188,7 @@ def test_a_big_report_fills_the_memory() -> None:
     assert done.stdout.strip() == "2", done.stderr
 
 
-def test_the_limit_of_memory_is_no_limit() -> None:
+def test_the_limit_of_memory_is_a_limit() -> None:
     limited = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20)); x = bytearray(400 << 20)"
     )

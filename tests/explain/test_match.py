@@ -31,7 +31,7 @@ def places(found: list[Match]) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("log", ORDINARY, ids=lambda path: path.stem)
-def test_cache_is_blamed_for_an_ordinary_failure(log: Path) -> None:
+def test_cache_is_not_blamed_for_an_ordinary_failure(log: Path) -> None:
     text = log.read_text()
     assert len(text.splitlines()) >= 3
     network = "network" in log.stem
@@ -39,7 +39,7 @@ def test_cache_is_blamed_for_an_ordinary_failure(log: Path) -> None:
     assert {found.signature.kind for found in find(text)} <= ({"network", "request"} if network else set())
 
 
-def test_the_corpus_is_not_read() -> None:
+def test_the_corpus_is_read() -> None:
     """Were the folder empty, the test above would pass for ever."""
     assert len(ORDINARY) >= 15
 
@@ -57,13 +57,13 @@ WRAPPED = [
 
 
 @pytest.mark.parametrize("text", WRAPPED)
-def test_wrapping_hides_the_first_cause(text: str) -> None:
+def test_wrapping_does_not_hide_the_first_cause(text: str) -> None:
     cause = first_cause(list(scan(text)))
     assert cause is not None
     assert cause.signature.id == "triton-foreign-key-dir"
 
 
-def test_later_exception_is_taken_for_the_cause() -> None:
+def test_later_exception_is_not_taken_for_the_cause() -> None:
     text = f"{FOREIGN}\nDuring handling of the above exception, another exception occurred:\nOSError: [Errno 28] No space left on device"
     assert judge(text).signature.id == "triton-foreign-key-dir"  # type: ignore[union-attr]
 
@@ -77,7 +77,7 @@ def test_last_link_of_a_chain_of_causes_is_not_the_first_cause(prefix: str) -> N
     assert judge(text).kind == "place"
 
 
-def test_two_chains_are_taken_for_one() -> None:
+def test_two_chains_are_not_taken_for_one() -> None:
     text = (
         f"{UV_CHAIN}\nerror: Failed to install: idna\n  Caused by: The wheel is invalid: Metadata field Name not found"
     )
@@ -86,13 +86,13 @@ def test_two_chains_are_taken_for_one() -> None:
     assert judge(torn_first).signature.id == "uv-torn-archive"  # type: ignore[union-attr]
 
 
-def test_warning_of_a_tool_is_taken_for_the_cause_of_a_failure() -> None:
+def test_warning_of_a_tool_is_not_taken_for_the_cause_of_a_failure() -> None:
     text = "W1115 05:44:12.612178 41 torch/_inductor/codecache.py:1487] fx graph cache unable to load compiled graph\nAssertionError"
     assert judge(text).kind == "unknown"
     assert ids(text) == ["inductor-bad-entry-stays"]
 
 
-def test_parts_far_from_each_other_make_a_fault() -> None:
+def test_parts_far_from_each_other_make_no_fault() -> None:
     frame, error = (
         '  File "/x/triton/runtime/cache.py", line 79, in get_group',
         "json.decoder.JSONDecodeError: Expecting value: line 1 column 1",
@@ -102,7 +102,7 @@ def test_parts_far_from_each_other_make_a_fault() -> None:
     assert ids("\n".join([frame, *["x"] * 200, error])) == []
 
 
-def test_parts_are_counted_twice() -> None:
+def test_parts_are_counted_once() -> None:
     frame, error = "triton/runtime/cache.py", "JSONDecodeError: Expecting value: line 1 column 1"
     assert places(find([frame, error, error, frame, error])) == [("triton-torn-json", 2, 2)]
 
@@ -113,7 +113,7 @@ texts = st.lists(st.one_of(examples, st.text(max_size=80)), max_size=6).map("\n"
 
 @SHORT
 @given(st.binary(max_size=3000))
-def test_bytes_of_any_kind_stop_the_search(data: bytes) -> None:
+def test_no_bytes_stop_the_search(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     assert find(text) == find(text.split("\n"))
     judge(text)
@@ -122,7 +122,7 @@ def test_bytes_of_any_kind_stop_the_search(data: bytes) -> None:
 @SHORT
 @given(texts, st.integers(1, 400))
 @example(UV_CHAIN, 40)
-def test_result_depends_on_how_the_log_arrives(text: str, size: int) -> None:
+def test_result_does_not_depend_on_how_the_log_arrives(text: str, size: int) -> None:
     whole, verdict = places(find(text)), judge(text)
     assert places(find(text.split("\n"))) == whole
     assert places(find(line + "\n" for line in text.split("\n"))) == whole
@@ -146,7 +146,7 @@ PREFIXES = [
 
 @SHORT
 @given(examples, st.sampled_from(PREFIXES), st.data())
-def test_noise_of_the_ci_system_hides_a_fault(text: str, prefix: str, data: st.DataObject) -> None:
+def test_noise_of_the_ci_system_hides_no_fault(text: str, prefix: str, data: st.DataObject) -> None:
     lines = []
     for line in text.split("\n"):
         at = data.draw(st.integers(0, len(line)))
@@ -162,7 +162,7 @@ def test_noise_of_the_ci_system_hides_a_fault(text: str, prefix: str, data: st.D
 
 
 @pytest.mark.parametrize("prefix", ["", *(prefix for prefix in PREFIXES if prefix != "E   ")])
-def test_evidence_is_shown_with_the_noise(prefix: str) -> None:
+def test_evidence_is_shown_without_the_noise(prefix: str) -> None:
     assert noise.bare(prefix + "E   " + FOREIGN) == FOREIGN
 
 
@@ -175,7 +175,7 @@ def test_fault_in_a_very_long_line_is_found(before: int, after: int) -> None:
     assert len(found.line) <= match.MAX_LINE
 
 
-def test_count_and_first_place_are_wrong() -> None:
+def test_count_and_first_place_are_right() -> None:
     assert places(find("\n".join(["a", FOREIGN, "b", FOREIGN, FOREIGN]))) == [("triton-foreign-key-dir", 2, 3)]
 
 
@@ -198,7 +198,7 @@ print(lines)
 """
 
 
-def test_a_pattern_explodes_on_a_hostile_line() -> None:
+def test_no_pattern_explodes_on_a_hostile_line() -> None:
     """A catastrophic pattern would need years for one of these lines; the limit is only there to end the test then."""
     done = subprocess.run([sys.executable, "-c", _ADVERSARY], capture_output=True, text=True, timeout=240, check=True)
     assert int(done.stdout) > 1000
@@ -235,7 +235,7 @@ def test_a_long_path_that_breaks_the_line_of_a_cause_does_not_hide_the_fault(pre
         ("flock: cannot open lock file /tmp/l: Permission denied", "flock-cannot-open"),
     ],
 )
-def test_fault_that_a_seed_met_is_unknown(line: str, known: str) -> None:
+def test_fault_that_a_seed_met_is_known(line: str, known: str) -> None:
     assert ids(line) == [known]
 
 
@@ -246,7 +246,7 @@ def test_what_only_looks_like_it_is_not_blamed(line: str) -> None:
     assert ids(line) == []
 
 
-def test_network_file_system_is_blamed_that_no_log_tells_of() -> None:
+def test_network_file_system_that_no_log_tells_of_is_not_blamed() -> None:
     """A file of an entry that is gone: on a local disk somebody removed it."""
     (known,) = [one for one in load() if one.id == "triton-not-yet-visible"]
     assert "somebody removed it" in known.meaning

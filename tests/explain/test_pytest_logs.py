@@ -58,7 +58,7 @@ def test_seed_000_is_counted_right(nightly: Path, options: tuple[str, ...]) -> N
     check_nightly(explain(suite.run(nightly, *options)))
 
 
-def test_tests_without_a_traceback_are_blamed_on_the_cache(nightly: Path) -> None:
+def test_tests_without_a_traceback_are_not_blamed_on_the_cache(nightly: Path) -> None:
     """80 columns cut the reason off: then it is not known, and is said so."""
     short = explain(suite.run(nightly, "--tb=no"))
     assert counts(short) == {}
@@ -66,7 +66,7 @@ def test_tests_without_a_traceback_are_blamed_on_the_cache(nightly: Path) -> Non
     check_nightly(explain(suite.run(nightly, "--tb=no", "-vv")))
 
 
-def test_hundreds_of_failures_from_one_fault_are_said_many_times(log: str) -> None:
+def test_hundreds_of_failures_from_one_fault_are_said_once(log: str) -> None:
     (first, _) = explain(log).faults
     assert first.line.startswith("E ")
     assert "tmp.pid_" in first.line
@@ -77,36 +77,36 @@ def test_hundreds_of_failures_from_one_fault_are_said_many_times(log: str) -> No
     "prefix",
     ["2026-03-14T04:00:12.1234567Z ", "[2026-03-14T04:00:12] ", "web-1  | ", "2026-03-14T04:00:12.123456Z 01O "],
 )
-def test_timestamps_hide_the_sections(log: str, prefix: str) -> None:
+def test_timestamps_do_not_hide_the_sections(log: str, prefix: str) -> None:
     check_nightly(explain("\n".join(prefix + line for line in log.split("\n"))))
 
 
-def test_windows_newlines_hide_the_sections(log: str) -> None:
+def test_windows_newlines_do_not_hide_the_sections(log: str) -> None:
     check_nightly(explain(log.replace("\n", "\r\n")))
 
 
 @settings(max_examples=15, deadline=None)
 @given(size=st.integers(50, 5000))
-def test_counts_depend_on_where_a_block_ends(log: str, size: int) -> None:
+def test_counts_do_not_depend_on_where_a_block_ends(log: str, size: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(match, "_BLOCK", size)
         check_nightly(explain(log))
 
 
-def test_a_run_that_was_killed_has_no_failures(log: str) -> None:
+def test_failures_of_a_run_that_was_killed_are_counted(log: str) -> None:
     """No summary: the sections alone have to do."""
     cut = explain(log[: log.index("short test summary")])
     assert counts(cut)["triton-foreign-key-dir"] == 22
     assert cut.failed == 25
 
 
-def test_live_lines_alone_are_not_counted(nightly: Path) -> None:
+def test_live_lines_alone_are_counted(nightly: Path) -> None:
     text = suite.run(nightly, "-v")
     live = explain(text[: text.index("= ERRORS =")])
     assert live.failed == len(live.unexplained) == 25
 
 
-def test_faults_of_two_runs_are_mixed_up(log: str) -> None:
+def test_faults_of_two_runs_are_kept_apart(log: str) -> None:
     other = log.replace("tmp.pid_", "other_").replace(
         "[Errno 28] No space left on device", "[Errno 122] Disk quota exceeded"
     )
@@ -117,7 +117,7 @@ def test_faults_of_two_runs_are_mixed_up(log: str) -> None:
     assert counts(explain(log, other)) == counts(both)
 
 
-def test_parts_of_a_fault_in_two_tests_make_one() -> None:
+def test_parts_of_a_fault_in_two_tests_make_none() -> None:
     frame = "/opt/venv/lib/python3.11/site-packages/triton/runtime/cache.py:79: in get_group"
     error = "E   json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
     text = f"=== FAILURES ===\n___ test_a ___\n{frame}\nE   AssertionError\n___ test_b ___\n{error}\n=== short test summary info ===\nFAILED x.py::test_a - A\nFAILED x.py::test_b - J"
@@ -126,7 +126,7 @@ def test_parts_of_a_fault_in_two_tests_make_one() -> None:
     assert explain(text.replace("E   AssertionError", error)).faults[0].tests == ("x.py::test_a",)
 
 
-def test_text_in_the_source_is_taken_for_its_message() -> None:
+def test_text_in_the_source_is_not_taken_for_its_message() -> None:
     """pytest prints the program around the failure; a test of error handling is full of errors."""
     source = '    with pytest.raises(OSError, match="[Errno 28] No space left on device"):'
     failure = f"=== FAILURES ===\n___ test_a ___\n\n{source}\n>       assert 'OSError: [Errno 28] No space left on device' == 1\nE   AssertionError"
@@ -136,7 +136,7 @@ def test_text_in_the_source_is_taken_for_its_message() -> None:
     assert explain(f"{failure}\n{printed}").faults[0].tests == ("x.py::test_a",)
 
 
-def test_same_name_in_two_files_is_one_test() -> None:
+def test_same_name_in_two_files_is_two_tests() -> None:
     full = "E   OSError: [Errno 28] No space left on device"
     text = f"=== FAILURES ===\n___ test_a ___\nE   AssertionError\n___ test_a ___\n{full}\n=== short test summary info ===\nFAILED x.py::test_a - A\nFAILED y.py::test_a - O"
     explanation = explain(text)
@@ -155,17 +155,17 @@ def test_reason_on_the_line_below_is_found(size: int, monkeypatch: pytest.Monkey
     assert explanation.failed == 2
 
 
-def test_crashed_worker_counts_as_two_tests(request: pytest.FixtureRequest) -> None:
+def test_crashed_worker_counts_as_one_test(request: pytest.FixtureRequest) -> None:
     text = (Path(__file__).parents[1] / "logs" / "ordinary" / "worker-crash.log").read_text()
     assert explain(text).unexplained == ("tests/ops/test_moe.py::test_moe_fused[8-2]",)
 
 
-def test_collection_error_is_not_a_failure() -> None:
+def test_collection_error_is_a_failure() -> None:
     text = (Path(__file__).parents[1] / "logs" / "ordinary" / "pytest-collection.log").read_text()
     assert explain(text).unexplained == ("sub/test_fails_to_collect.py",)
 
 
-def test_evidence_is_not_the_first() -> None:
+def test_evidence_is_the_first() -> None:
     disk = "OSError: [Errno 28] No space left on device"
     inner = f"=== FAILURES ===\n___ test_a ___\n{disk}\n=== short test summary info ===\nFAILED x.py::test_a - O"
     assert explain(f"{inner}\n\n{disk}").faults[0].line_number == 3
@@ -173,7 +173,7 @@ def test_evidence_is_not_the_first() -> None:
     assert explain(f"a\nb\nc\nd\n{disk}", disk).faults[0][3:5] == ("log0", 5)
 
 
-def test_fault_outside_of_tests_is_left_out() -> None:
+def test_fault_outside_of_tests_is_not_left_out() -> None:
     explanation = explain(
         "error: Failed to install: rich\n  cause: The wheel is invalid: Metadata field Name not found"
     )
@@ -181,7 +181,7 @@ def test_fault_outside_of_tests_is_left_out() -> None:
     assert explanation.faults[0].times == 1
 
 
-def test_warning_is_given_as_the_cause() -> None:
+def test_warning_is_not_given_as_the_cause() -> None:
     warning = "UserWarning: Error reading persistent compilation cache entry for 'jit_f': x"
     text = f"=== FAILURES ===\n___ test_a ___\nE   AssertionError\n--- Captured stderr call ---\n{warning}\n=== short test summary info ===\nFAILED x.py::test_a - A"
     explanation = explain(text)
@@ -190,7 +190,7 @@ def test_warning_is_given_as_the_cause() -> None:
     assert [fault.signature.id for fault in explanation.warnings] == ["jax-bad-entry"]
 
 
-def test_order_of_faults_is_by_chance() -> None:
+def test_order_of_faults_is_not_by_chance() -> None:
     disk, torn = "OSError: [Errno 28] No space left on device", "The wheel is invalid: Metadata field Name not found"
     assert list(counts(explain(f"{torn}\n\n{disk}"))) == ["uv-torn-archive", "disk-full"]
     assert list(counts(explain(f"{disk}\n\n{torn}"))) == ["disk-full", "uv-torn-archive"]
@@ -200,13 +200,13 @@ def test_order_of_faults_is_by_chance() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="_= FAILUREOS.py:x[]-\n\t%", max_size=300))
-def test_a_line_of_any_shape_stops_the_reader(text: str) -> None:
+def test_no_line_stops_the_reader(text: str) -> None:
     explain(text)
 
 
 @pytest.mark.parametrize("start", ["FAILED a.py::", "_ x", "= x", "a.py::x FAILED", "[ 10%] FAILED a.py::x"])
 @pytest.mark.parametrize("filler", [" ", " _", " =", " - ", "::"])
-def test_a_long_line_stops_the_reader(start: str, filler: str) -> None:
+def test_a_long_line_does_not_stop_the_reader(start: str, filler: str) -> None:
     """Were the lines read to their ends, each would take hours; the test would be ended for its time."""
     line = start + filler * 10**6 + "x"
     explain(f"=== FAILURES ===\n{line}\n=== short test summary info ===\n{line}")
@@ -230,7 +230,7 @@ print(explainer.result().faults[0].line_number)
 """
 
 
-def test_a_big_log_fills_the_memory() -> None:
+def test_a_big_log_does_not_fill_the_memory() -> None:
     """140 MB of it in 100 MiB of address space."""
     done = subprocess.run(
         [sys.executable, "-c", _BIG],

@@ -26,18 +26,18 @@ FOLDER = ROOT / "src" / "ondol" / "explain" / "signatures"
 by_id = pytest.mark.parametrize("known", SIGNATURES, ids=lambda known: known.id)
 
 
-def test_a_fault_of_the_survey_is_missing() -> None:
+def test_no_fault_of_the_survey_is_missing() -> None:
     assert sorted(known.number for known in SIGNATURES if known.number) == list(range(1, 65))
     assert len({known.id for known in SIGNATURES}) == len(SIGNATURES) == len(list(FOLDER.iterdir()))
 
 
 @by_id
-def test_signature_does_not_know_its_own_example(known: Signature) -> None:
+def test_signature_knows_its_own_example(known: Signature) -> None:
     assert known.id in [match.signature.id for match in find(known.example)]
 
 
 @by_id
-def test_example_is_blamed_on_another_fault(known: Signature) -> None:
+def test_example_is_not_blamed_on_another_fault(known: Signature) -> None:
     hits = list(scan(known.example))
     cause = first_cause(hits)
     if known.warning:
@@ -51,7 +51,7 @@ def test_example_is_blamed_on_another_fault(known: Signature) -> None:
 
 
 @by_id
-def test_signature_leaves_the_reader_without_a_cure(known: Signature) -> None:
+def test_signature_leaves_no_reader_without_a_cure(known: Signature) -> None:
     for text in (known.meaning, known.cure):
         assert text.endswith((".", "`.")), text
         assert (
@@ -62,7 +62,7 @@ def test_signature_leaves_the_reader_without_a_cure(known: Signature) -> None:
     assert known.source
 
 
-def test_healing_of_what_is_not_the_caches_fault() -> None:
+def test_what_is_not_the_caches_fault_is_not_healed() -> None:
     assert {known.kind for known in SIGNATURES if known.heals} == {"cache"}
     for name in (
         "disk-full",
@@ -82,7 +82,7 @@ PATTERNS = [pattern for known in SIGNATURES for pattern in (*known.match, *known
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.regex.pattern[:60])
 @given(data=st.data())
-def test_needle_hides_lines_that_the_pattern_matches(pattern: signature.Pattern, data: st.DataObject) -> None:
+def test_needle_hides_no_line_that_the_pattern_matches(pattern: signature.Pattern, data: st.DataObject) -> None:
     line = data.draw(st.from_regex(pattern.regex))
     assert pattern.needle in line
 
@@ -154,7 +154,7 @@ def test_signature_file_is_written_as_its_module_says(path: Path) -> None:
     assert list(faults_in(path.name, path.read_text())) == []
 
 
-def test_a_good_file_is_refused() -> None:
+def test_a_good_file_is_taken() -> None:
     assert list(faults_in("broken.toml", file())) == []
 
 
@@ -177,11 +177,11 @@ def test_a_good_file_is_refused() -> None:
         (file(matches="[]"), "unknown field 'matches'"),
     ],
 )
-def test_broken_file_is_taken_silently(text: str, said: str) -> None:
+def test_broken_file_is_refused(text: str, said: str) -> None:
     assert said in "; ".join(faults_in("broken.toml", text))
 
 
-def test_signatures_are_lost_in_a_zipped_program(tmp_path: Path) -> None:
+def test_signatures_are_found_in_a_zipped_program(tmp_path: Path) -> None:
     archive = tmp_path / "ondol.zip"
     with zipfile.ZipFile(archive, "w") as made:
         for path in (ROOT / "src").rglob("*"):
@@ -200,7 +200,7 @@ def test_signatures_are_lost_in_a_zipped_program(tmp_path: Path) -> None:
     assert where.startswith(str(archive))
 
 
-def test_signatures_are_left_out_of_the_wheel() -> None:
+def test_signatures_are_in_the_wheel() -> None:
     """Hatchling packs every file of the package that git does not ignore."""
     ignored = subprocess.run(
         ["git", "check-ignore", *map(str, FOLDER.iterdir())], cwd=ROOT, capture_output=True, text=True

@@ -33,7 +33,7 @@ def test_exit_status_is_the_commands_own(ondol: list[str], status: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGPIPE])
-def test_death_by_signal_not_told_as_a_shell_would(ondol: list[str], number: signal.Signals) -> None:
+def test_death_by_signal_is_told_as_a_shell_would(ondol: list[str], number: signal.Signals) -> None:
     assert run(ondol, "sh", "-c", f"kill -{number.value} $$").returncode == 128 + number
 
 
@@ -53,7 +53,7 @@ def test_output_passes_unchanged_and_whole(ondol: list[str]) -> None:
     assert run(ondol, sys.executable, "-c", script, input=data).stderr == data
 
 
-def test_order_of_the_two_streams_lost(ondol: list[str]) -> None:
+def test_order_of_the_two_streams_is_kept(ondol: list[str]) -> None:
     """`2>&1` in a CI log: a line on one stream must not overtake a line on the other."""
     script = "import os\nfor n in range(2000): os.write(1 + n % 2, b'%d\\n' % n)"
     done = subprocess.run(
@@ -76,7 +76,7 @@ def test_output_is_seen_while_the_command_runs(ondol: list[str]) -> None:
         assert process.stdout.read() == b"got yes\n"
 
 
-def test_reader_that_goes_away_is_not_noticed(ondol: list[str]) -> None:
+def test_reader_that_goes_away_is_noticed(ondol: list[str]) -> None:
     """`… | head -1`: the command ends by SIGPIPE, as it would without us, and not never."""
     script = f"{' '.join(ondol)} sh -c 'yes; echo $? >&2' | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -103,7 +103,7 @@ def on_terminal(command: list[str], size: tuple[int, int] = (33, 111)) -> tuple[
     return text, process.wait(timeout=60)
 
 
-def test_terminal_is_no_terminal_any_more(ondol: list[str]) -> None:
+def test_terminal_stays_a_terminal(ondol: list[str]) -> None:
     """Colours, progress bars and their width are decided by that; and not a byte is changed on the way."""
     script = (
         "import os, sys\n"
@@ -154,7 +154,7 @@ def test_signals_reach_the_command(ondol: list[str], number: signal.Signals) -> 
 
 
 @pytest.mark.fault
-def test_killed_guard_takes_the_commands_output_with_it(ondol: list[str], tmp_path: Path) -> None:
+def test_killed_guard_does_not_take_the_commands_output_with_it(ondol: list[str], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     script = f"echo before; cat {tmp_path}/go; echo after"
     process = subprocess.Popen([*ondol, "sh", "-c", script], stdout=subprocess.PIPE, text=True)

@@ -36,7 +36,7 @@ def bad_in(cache: Path) -> list[tuple[str, str]]:
     return sorted((os.path.relpath(one.path, cache), one.why) for one in found)
 
 
-def test_healthy_cache_is_called_bad(cache: Path) -> None:
+def test_healthy_cache_is_not_called_bad(cache: Path) -> None:
     assert bad_in(cache) == []
 
 
@@ -62,7 +62,7 @@ def test_damage_of_every_kind_is_found(cache: Path, name: str, content: bytes | 
     assert bad_in(cache) == [("archive-v0/id-of-alpha", f"{why} (alpha-1.0)")]
 
 
-def test_names_that_lead_to_something_bad_stay(cache: Path) -> None:
+def test_names_that_lead_to_something_bad_go_with_it(cache: Path) -> None:
     """Links and the files that name it; also where the link itself is gone. Its metadata is not a name."""
     (cache / "archive-v0" / "id-of-alpha" / "alpha" / "data.bin").unlink()
     folder = cache / "wheels-v7" / "index" / "an-index" / "alpha"
@@ -73,7 +73,7 @@ def test_names_that_lead_to_something_bad_stay(cache: Path) -> None:
     assert found.pointers == (str(folder / "1.0-py3-none-any.http"),)
 
 
-def test_record_that_leads_outside_is_followed(cache: Path) -> None:
+def test_record_that_leads_outside_is_not_followed(cache: Path) -> None:
     info = cache / "archive-v0" / "id-of-alpha" / "alpha-1.0.dist-info"
     with (info / "RECORD").open("a") as file:
         file.write("/etc/passwd,sha256=aaaa,1\n../id-of-beta/beta/data.bin,sha256=aaaa,1\n")
@@ -87,7 +87,7 @@ def test_torn_pointer_is_found(cache: Path, damage: bytes) -> None:
     assert [found for found, _ in bad_in(cache)] == [os.path.relpath(path, cache)]
 
 
-def test_format_of_another_version_is_called_torn(cache: Path) -> None:
+def test_format_of_another_version_is_not_called_torn(cache: Path) -> None:
     """A uv of next year may write its pointers otherwise: then all of them look torn, and none of them is."""
     for path in cache.glob("wheels-v7/**/*.*"):
         if path.suffix in (".http", ".msgpack"):
@@ -104,14 +104,14 @@ def test_both_forms_of_a_pointer(version: str) -> None:
     assert _is_whole(value)
 
 
-def test_archive_that_nothing_leads_to_is_called_bad(cache: Path) -> None:
+def test_archive_that_nothing_leads_to_is_not_called_bad(cache: Path) -> None:
     """It may be something else, or still in the making."""
     (cache / "archive-v0" / "unknown").mkdir()
     (cache / "archive-v0" / "unknown" / "file").write_text("")
     assert bad_in(cache) == []
 
 
-def test_directory_that_is_no_cache_of_the_family_is_searched(tmp_path: Path) -> None:
+def test_directory_that_is_no_cache_of_the_family_is_not_searched(tmp_path: Path) -> None:
     assert not any(healer.recognises(str(tmp_path)) for healer in HEALERS.values())
     assert healing.family_of(str(tmp_path)) == ""
     lock = a_lock(tmp_path)
@@ -120,7 +120,7 @@ def test_directory_that_is_no_cache_of_the_family_is_searched(tmp_path: Path) ->
     assert healed.why_not == f"{tmp_path} is not a cache of uv"
 
 
-def test_uv_processes_lose_what_they_are_reading(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_processes_do_not_lose_what_they_are_reading(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain uv has its own lock: then only the names go, so that nobody new is led there, and it can finish."""
     monkeypatch.setattr(healing, "TOOL_WAIT", 0.2)
     damaged = cache / "archive-v0" / "id-of-alpha"
@@ -138,7 +138,7 @@ def test_uv_processes_lose_what_they_are_reading(cache: Path, monkeypatch: pytes
     assert not damaged.exists()
 
 
-def test_entry_that_was_mended_meanwhile_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_that_was_mended_meanwhile_is_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between looking and taking, a plain uv has put a whole entry in the bad one's place."""
     archive, old = cache / "archive-v0" / "id-of-alpha", cache / "old"
     module = archive / "alpha" / "data.bin"
@@ -161,7 +161,7 @@ def test_entry_that_was_mended_meanwhile_is_taken(cache: Path, monkeypatch: pyte
     assert module.exists()
 
 
-def test_whole_cache_goes_without_being_asked_for(cache: Path) -> None:
+def test_whole_cache_goes_only_when_asked_for(cache: Path) -> None:
     """Nothing is bad, so nothing goes; with `whole` everything does but the directory, and the locks in it."""
     lock = a_lock(cache)
     identity = cache.stat().st_ino
@@ -173,7 +173,7 @@ def test_whole_cache_goes_without_being_asked_for(cache: Path) -> None:
     assert (Path(healed.folder) / "archive-v0" / "id-of-alpha" / "alpha" / "data.bin").exists()
 
 
-def test_whole_takes_all_though_something_finer_is_known(cache: Path) -> None:
+def test_whole_takes_no_more_where_something_finer_is_known(cache: Path) -> None:
     (cache / "archive-v0" / "id-of-alpha" / "alpha" / "data.bin").unlink()
     lock = a_lock(cache)
     healed = healing.heal("uv", lock, lambda *_: None, whole=True)
@@ -181,7 +181,7 @@ def test_whole_takes_all_though_something_finer_is_known(cache: Path) -> None:
     assert [one.path for one in healed.taken] == ["archive-v0/id-of-alpha"]
 
 
-def test_what_was_set_aside_piles_up(cache: Path) -> None:
+def test_what_was_set_aside_does_not_pile_up(cache: Path) -> None:
     base = cache.parent / f".cache.ondol-aside-{os.geteuid()}"
     now = 1_800_000_000.0
     for number in range(set_aside.MOST + 5):
@@ -197,7 +197,7 @@ def test_what_was_set_aside_piles_up(cache: Path) -> None:
     assert [path.name for path in base.iterdir()] == [os.path.basename(place.folder)]
 
 
-def test_link_planted_where_things_are_set_aside_is_followed(cache: Path, tmp_path: Path) -> None:
+def test_link_planted_where_things_are_set_aside_is_not_followed(cache: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (cache.parent / f".cache.ondol-aside-{os.geteuid()}").symlink_to(elsewhere)
@@ -221,7 +221,7 @@ def test_messagepack_is_read_as_it_was_written(value: object) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_random_bytes_break_the_reader(data: bytes) -> None:
+def test_random_bytes_do_not_break_the_reader(data: bytes) -> None:
     try:
         assert msgpack.decode(data)[1] <= len(data)
     except ValueError:
@@ -265,18 +265,18 @@ def pack(value: object) -> bytes:
         ([], "uv", []),
     ],
 )
-def test_command_is_taken_for_another(argv: list[str], name: str, expected: list[str]) -> None:
+def test_command_is_not_taken_for_another(argv: list[str], name: str, expected: list[str]) -> None:
     assert launched(argv, name) == expected
 
 
-def test_cache_that_the_command_names_is_not_guarded(tmp_path: Path) -> None:
+def test_cache_that_the_command_names_is_guarded(tmp_path: Path) -> None:
     assert guarded_command.cache_of(["uv", "--cache-dir", "/a/b", "sync"], {}) == "/a/b"
     assert guarded_command.cache_of(["pip", "install", "--cache-dir=/a/b", "x"], {}) == "/a/b"
     assert guarded_command.cache_of([f"{tmp_path}/uv", "sync"], {"UV_CACHE_DIR": "/c"}) == "/c"
     assert guarded_command.cache_of([f"{tmp_path}/pip"], {"PIP_CACHE_DIR": "/d"}) == "/d"
 
 
-def test_passwords_in_the_note_for_those_who_wait() -> None:
+def test_no_passwords_in_the_note_for_those_who_wait() -> None:
     assert (
         command_line(["uv", "--index-url", "https://ci:secret@index/simple"]) == "uv --index-url https://…@index/simple"
     )

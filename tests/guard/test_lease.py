@@ -48,7 +48,7 @@ def test_only_one_gets_it(base: str) -> None:
     assert other.release()
 
 
-def test_holder_on_another_machine_is_taken_for_dead(base: str, elsewhere: None) -> None:
+def test_holder_on_another_machine_is_not_taken_for_dead(base: str, elsewhere: None) -> None:
     """Its pid means nothing here, nor does its clock: only its silence, on ours."""
     clock = Clock()
     waiter = Lease(base, clock)
@@ -66,7 +66,7 @@ def test_holder_on_another_machine_is_taken_for_dead(base: str, elsewhere: None)
     assert waiter.release()
 
 
-def test_lease_of_a_process_that_died_is_waited_for(base: str) -> None:
+def test_lease_of_a_process_that_died_is_not_waited_for(base: str) -> None:
     script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}).attempt(); os._exit(0)"
     subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT / "src")}, check=True)
     waiter = Lease(base)
@@ -74,7 +74,7 @@ def test_lease_of_a_process_that_died_is_waited_for(base: str) -> None:
     waiter.release()
 
 
-def test_zombie_is_taken_for_alive(base: str) -> None:
+def test_zombie_is_not_taken_for_alive(base: str) -> None:
     """Killed, and its parent (a container without an init) has not noticed."""
     script = f"from ondol.guard.lease import Lease; import os; assert Lease({base!r}).attempt(); os._exit(0)"
     holder = subprocess.Popen([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT / "src")})
@@ -85,7 +85,7 @@ def test_zombie_is_taken_for_alive(base: str) -> None:
     assert holder.wait() == 0
 
 
-def test_file_that_was_just_created_is_taken_for_abandoned(base: str) -> None:
+def test_file_that_was_just_created_is_not_taken_for_abandoned(base: str) -> None:
     """Between creating it and writing into it there is a moment; a machine may even crash in it."""
     Path(f"{base}.000001").touch()
     clock = Clock()
@@ -109,7 +109,7 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, slow: Lease, others: object) -> 
     monkeypatch.setattr(slow, "_is_over", judging)
 
 
-def test_two_that_find_the_same_dead_holder_both_win(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_that_find_the_same_dead_holder_one_wins(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = Lease(base)
     assert first.attempt()
     assert first.release()
@@ -121,7 +121,9 @@ def test_two_that_find_the_same_dead_holder_both_win(base: str, monkeypatch: pyt
     assert quick.release(), "it is still the one"
 
 
-def test_one_that_slept_through_many_leases_finds_its_number_free(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_slept_through_many_leases_does_not_find_its_number_free(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Old files are removed, so creating "the next one" works although there are newer ones. It must notice."""
     first = Lease(base)
     assert first.attempt()
@@ -151,7 +153,7 @@ def test_files_do_not_pile_up(base: str) -> None:
     assert len(os.listdir(os.path.dirname(base))) <= lease._KEPT + 1
 
 
-def test_holder_that_stood_still_for_too_long_believes_that_it_still_holds(base: str) -> None:
+def test_holder_that_stood_still_for_too_long_knows_that_it_lost(base: str) -> None:
     holder, clock = Lease(base), Clock()
     assert holder.attempt()
     other = Lease(base, clock)
@@ -162,7 +164,7 @@ def test_holder_that_stood_still_for_too_long_believes_that_it_still_holds(base:
     assert other.release()
 
 
-def test_full_disk_leaves_a_lease_behind(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_lease_behind(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_fd: int, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
@@ -263,7 +265,7 @@ TestCrowd.settings = settings(
 
 
 @pytest.mark.fault
-def test_crowd_that_dies_inside_lets_two_in(base: str) -> None:
+def test_crowd_that_dies_inside_never_lets_two_in(base: str) -> None:
     """Real processes, killed by real signals while they hold it: the next one gets it, and never two at once."""
     program = [sys.executable, str(ROOT / "tests" / "programs" / "lease_worker.py"), base, f"{base}-inside", "12"]
     env = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -99,7 +99,7 @@ def test_two_users_who_can_both_write(program: Program, public: Path) -> None:
     assert "held by pid" in said
 
 
-def test_two_caches_wait_for_each_other(program: Program, tmp_path: Path) -> None:
+def test_two_caches_do_not_wait_for_each_other(program: Program, tmp_path: Path) -> None:
     """C23: both are inside at the same time, which is impossible if one waits for the other."""
     env = program.env(TMPDIR=str(tmp_path))
     with (
@@ -111,7 +111,7 @@ def test_two_caches_wait_for_each_other(program: Program, tmp_path: Path) -> Non
         assert first.leave() == second.leave() == ""
 
 
-def test_shared_guards_wait_for_each_other(program: Program, tmp_path: Path) -> None:
+def test_shared_guards_do_not_wait_for_each_other(program: Program, tmp_path: Path) -> None:
     command = guard(program, tmp_path / "cache", "--shared")
     with Inside(command, env=program.env()) as first, Inside(command, env=program.env()) as second:
         first.entered()
@@ -123,7 +123,7 @@ def test_shared_guards_wait_for_each_other(program: Program, tmp_path: Path) -> 
             alone.entered().leave()
 
 
-def test_guard_inside_a_guard_waits_for_its_own_parent(program: Program, tmp_path: Path) -> None:
+def test_guard_inside_a_guard_does_not_wait_for_its_own_parent(program: Program, tmp_path: Path) -> None:
     """`make deps` may be guarded, and guard what it runs."""
     inner = guard(program, tmp_path / "cache", "--wait", "0s", "-v")
     done = subprocess.run(
@@ -146,7 +146,7 @@ def test_variable_of_a_guard_that_is_over_is_not_believed(program: Program, tmp_
 
 
 @pytest.mark.fault
-def test_killed_holder_keeps_the_lock(program: Program, tmp_path: Path) -> None:
+def test_killed_holder_does_not_keep_the_lock(program: Program, tmp_path: Path) -> None:
     with Inside(guard(program, tmp_path / "cache"), env=program.env()) as first:
         first.entered()
         with Inside(guard(program, tmp_path / "cache"), env=program.env()) as second:
@@ -155,7 +155,7 @@ def test_killed_holder_keeps_the_lock(program: Program, tmp_path: Path) -> None:
             second.entered().leave()
 
 
-def test_what_the_command_leaves_behind_keeps_the_lock(program: Program, tmp_path: Path) -> None:
+def test_what_the_command_leaves_behind_does_not_keep_the_lock(program: Program, tmp_path: Path) -> None:
     """A compiler server that was started by the way runs on; its guard is over when the command is."""
     os.mkfifo(tmp_path / "fifo")
     behind = f"(exec 3<{tmp_path}/fifo; cat <&3; echo late) & echo started"
@@ -190,7 +190,7 @@ def test_waiting_ends_and_the_command_runs(program: Program, tmp_path: Path) -> 
     assert done.stderr.rstrip().endswith("after 0.20 s; going on without the lock")
 
 
-def test_directory_that_is_cleaned_away_is_locked_for_ever(program: Program, tmp_path: Path) -> None:
+def test_directory_that_is_cleaned_away_can_be_locked_again(program: Program, tmp_path: Path) -> None:
     """`uv cache clean` removes the directory. Who waited for the old one must not share the new one with a third."""
     cache = tmp_path / "cache"
     command = guard(program, cache)
@@ -207,7 +207,7 @@ def test_directory_that_is_cleaned_away_is_locked_for_ever(program: Program, tmp
                 third.entered().leave()
 
 
-def test_lock_lets_two_in_on_this_machine(program: Program, tmp_path: Path) -> None:
+def test_lock_never_lets_two_in_on_this_machine(program: Program, tmp_path: Path) -> None:
     """C13: what the operator can run on the machine in question."""
     (tmp_path / "cache").mkdir()
     done = program.ondol("guard", "--cache", str(tmp_path / "cache"), "--selftest")

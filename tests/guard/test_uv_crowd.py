@@ -60,7 +60,7 @@ def test_eight_guarded_installs_at_once(uv: Uv, options: tuple[str, ...], state:
     assert len([path for path in uv.set_aside() if path.startswith("archive")]) == (2 if state == "damaged" else 0)
 
 
-def test_healing_breaks_a_neighbour(uv: Uv) -> None:
+def test_healing_breaks_no_neighbour(uv: Uv) -> None:
     """Plain uv processes, outside of any guard, install what is healthy while the cache is healed again and again."""
     stop = threading.Event()
     failures: list[str] = []
@@ -94,7 +94,7 @@ def test_healing_breaks_a_neighbour(uv: Uv) -> None:
 
 
 @pytest.mark.fault
-def test_kill_in_the_middle_breaks_the_next_install(
+def test_kill_in_the_middle_does_not_break_the_next_install(
     program: Program, uv_program: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """SIGKILL to guard and uv while half a wheel has arrived, several times over; then one that is left alone."""
@@ -136,7 +136,7 @@ class TestAnotherUser:
         return uv
 
     @pytest.mark.parametrize("closed", ["archive", "metadata", "pointers"])
-    def test_entry_of_another_user_fails_every_install(self, theirs: Uv, closed: str) -> None:
+    def test_entry_of_another_user_is_healed(self, theirs: Uv, closed: str) -> None:
         archive, folder = theirs.archive("alpha"), theirs.link("alpha").parent
         path = {
             "archive": archive,
@@ -154,7 +154,7 @@ class TestAnotherUser:
         assert theirs.works()
         assert {**theirs.entry("beta"), **theirs.entry("gamma")} == healthy
 
-    def test_marker_of_another_user_is_in_the_way_of_every_uv(self, theirs: Uv) -> None:
+    def test_marker_of_another_user_is_set_aside_when_asked_for(self, theirs: Uv) -> None:
         """uv cannot even start; that is the place's fault and not healed by itself, but --verify finds what it is."""
         (marker,) = theirs.cache.glob("sdists-v*/.git")
         os.chown(marker, 0, 0)
@@ -166,7 +166,7 @@ class TestAnotherUser:
         assert theirs.works()
         assert theirs.set_aside() == [str(marker.relative_to(theirs.cache))]
 
-    def test_bad_entry_in_a_cache_of_another_user_cannot_be_moved(self, theirs: Uv) -> None:
+    def test_bad_entry_that_cannot_be_moved_is_named(self, theirs: Uv) -> None:
         """Nothing we may do about it: said, with the reason, and the failure is the command's own."""
         (theirs.archive("alpha") / "alpha-1.0.dist-info" / "METADATA").unlink()
         for path in [theirs.cache, *theirs.cache.rglob("*")]:

@@ -67,7 +67,7 @@ def expect_only_gone(uv: Uv, link: Path, archive: str) -> None:
 
 
 @pytest.mark.parametrize("damage", LOUD)
-def test_damaged_entry_fails_every_later_install(uv: Uv, damage: Damage) -> None:
+def test_damaged_entry_is_healed_and_the_install_succeeds(uv: Uv, damage: Damage) -> None:
     """C01, C02, C08, C32: the incident of seed 002, in all its forms."""
     archive, link = uv.archive("alpha").name, uv.link("alpha")
     damage(uv)
@@ -86,7 +86,7 @@ def test_damaged_entry_fails_every_later_install(uv: Uv, damage: Damage) -> None
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut off", "edited through an installed hard link"])
-def test_damage_that_uv_does_not_see_is_installed(uv: Uv, damage: str) -> None:
+def test_damage_that_uv_does_not_see_is_found_when_asked_for(uv: Uv, damage: str) -> None:
     """uv succeeds and the environment is broken: nothing fails that could be healed, so `--verify` looks first."""
     archive, link = uv.archive("alpha"), uv.link("alpha")
     module = archive / "alpha" / "sub" / "mod.py"
@@ -111,7 +111,7 @@ def test_damage_that_uv_does_not_see_is_installed(uv: Uv, damage: str) -> None:
     assert {**uv.entry("beta"), **uv.entry("gamma")} == healthy
 
 
-def test_archive_that_is_gone_fails_an_old_uv(
+def test_archive_that_is_gone_is_healed_for_an_old_uv(
     program: Program, uv_program: Callable[[str], Path], index: str, tmp_path: Path
 ) -> None:
     """uv 0.4 follows a link to nothing; later ones download again. Links are absolute there."""
@@ -163,7 +163,7 @@ def test_whole_cache_is_searched_and_nothing_found(uv: Uv) -> None:
     assert {path: inode for path, inode in after.items() if path in before} == before
 
 
-def test_cached_environment_is_taken_for_a_torn_wheel(uv: Uv) -> None:
+def test_cached_environment_is_not_taken_for_a_torn_wheel(uv: Uv) -> None:
     """`uvx` keeps whole environments among the archives; they have no RECORD, and somebody may be working in one."""
     metadata_missing(uv)
     environment = uv.cache / "archive-v0" / "an-environment"
@@ -179,7 +179,7 @@ def test_cached_environment_is_taken_for_a_torn_wheel(uv: Uv) -> None:
     assert (uv.cache / "environments-v2" / "key").exists()
 
 
-def test_what_was_done_is_not_said(uv: Uv) -> None:
+def test_what_was_done_is_said(uv: Uv) -> None:
     """C33, C34, C38: which machine, which directory, what was wrong, where it is now; for people and for programs."""
     archive = uv.archive("alpha").name
     metadata_missing(uv)
@@ -201,7 +201,7 @@ def test_what_was_done_is_not_said(uv: Uv) -> None:
     assert [one["path"] for one in report["healed"][0]["taken"]] == [f"archive-v0/{archive}"]
 
 
-def test_healing_is_off_and_happens(uv: Uv) -> None:
+def test_healing_that_is_off_does_not_happen(uv: Uv) -> None:
     metadata_missing(uv)
     naked = uv.naked()
 
@@ -212,7 +212,7 @@ def test_healing_is_off_and_happens(uv: Uv) -> None:
     assert "ondol:" not in done.stderr
 
 
-def test_second_failure_is_not_final(uv: Uv) -> None:
+def test_second_failure_is_final(uv: Uv) -> None:
     """C35: one retry; then the command's own last words and status are the end, with no third run."""
     metadata_missing(uv)
     (uv.target / "again.sh").write_text(
@@ -228,7 +228,7 @@ def test_second_failure_is_not_final(uv: Uv) -> None:
 
 
 @pytest.mark.parametrize("what", ["network", "resolver", "unknown"])
-def test_failure_that_is_not_the_caches_touches_it(uv: Uv, what: str) -> None:
+def test_failure_that_is_not_the_caches_does_not_touch_it(uv: Uv, what: str) -> None:
     """C39 and the worst of the merged fix: an unreachable index must not cost anybody a warm cache."""
     metadata_missing(uv)  # even if there is something bad in it
     words = uv.words("alpha" if what != "resolver" else "no-such-package-anywhere")
@@ -247,7 +247,7 @@ def test_failure_that_is_not_the_caches_touches_it(uv: Uv, what: str) -> None:
     assert {path: inode for path, inode in after.items() if path in before} == before
 
 
-def test_standard_input_that_was_read_is_gone_in_the_second_run(uv: Uv) -> None:
+def test_command_whose_standard_input_was_read_is_not_run_again(uv: Uv) -> None:
     """The retry would install nothing and succeed. A pipe is not tried again; a file is read again."""
     metadata_missing(uv)
     words = [*uv.words("alpha")[:-1], "-r", "-"]

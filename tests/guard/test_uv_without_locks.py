@@ -40,7 +40,7 @@ def without_locks(strace: str, uv: Uv) -> list[str]:
     return [strace, "-f", "-qq", "-o", "/dev/null", *where]
 
 
-def test_uv_that_cannot_lock_its_cache_fails(strace: str, uv: Uv, moved: Path, tmp_path: Path) -> None:
+def test_uv_that_cannot_lock_its_cache_gets_one_on_this_node(strace: str, uv: Uv, moved: Path, tmp_path: Path) -> None:
     naked = uv.run([*without_locks(strace, uv), *uv.words("alpha")])
     assert (naked.returncode, "os error" in naked.stderr) == (2, True), naked.stderr
     report = tmp_path / "report"
@@ -53,7 +53,7 @@ def test_uv_that_cannot_lock_its_cache_fails(strace: str, uv: Uv, moved: Path, t
     assert (said["relocated"], len(said["attempts"])) == (str(moved), 2)
 
 
-def test_uv_that_is_told_where_its_cache_is_is_run_for_nothing(strace: str, uv: Uv, moved: Path) -> None:
+def test_uv_that_is_told_where_its_cache_is_is_not_run_again(strace: str, uv: Uv, moved: Path) -> None:
     words = [*uv.words("alpha"), "--cache-dir", str(uv.cache)]
     done = uv.run([*uv.guard("--cache", str(uv.cache)), *without_locks(strace, uv), *words])
     assert (done.returncode, "--cache-dir keeps it there" in done.stderr, moved.exists()) == (2, True, False)

@@ -33,7 +33,7 @@ def drain(cluster: Cluster, node: str, reason: str = "maintenance") -> None:
     cluster.run("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
 
-def test_a_node_that_is_drained_loses_what_runs_there(suite: Suite, cluster: Cluster) -> None:
+def test_a_node_that_is_drained_does_not_lose_what_runs_there(suite: Suite, cluster: Cluster) -> None:
     """Slurm lets a job end on a draining node, and so do we; an agent that dies there is not replaced."""
     suite.write(test_a=AND_THEN_TOGETHER)
     process, journal = start(suite, ALL)
@@ -60,7 +60,7 @@ def test_a_node_that_is_drained_loses_what_runs_there(suite: Suite, cluster: Clu
     assert suite.all_gone()
 
 
-def test_a_node_that_was_drained_before_is_waited_for_without_a_reason(suite: Suite, cluster: Cluster) -> None:
+def test_waiting_for_a_node_that_was_drained_before_has_its_reason_said(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a="def test_1(): pass\n")
     drain(cluster, "n2")
     assert suite.wait_for(lambda: "DRAIN" in cluster.state("n2"))

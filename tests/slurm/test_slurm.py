@@ -130,7 +130,7 @@ def victim(kind: str, suite: Suite, cluster: Cluster, process: subprocess.Popen[
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", ["worker", "agent", "program", "srun", "slurmd", "controller"])
-def test_any_process_is_killed_and_an_item_gets_no_verdict(suite: Suite, cluster: Cluster, kind: str) -> None:
+def test_whichever_process_is_killed_every_item_gets_a_verdict(suite: Suite, cluster: Cluster, kind: str) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
     assert suite.wait_for(lambda: six_wait(suite, journal)), cluster.logs()
@@ -157,7 +157,7 @@ def test_any_process_is_killed_and_an_item_gets_no_verdict(suite: Suite, cluster
 
 
 @pytest.mark.fault
-def test_a_cancelled_job_leaves_items_without_a_verdict(suite: Suite, cluster: Cluster) -> None:
+def test_a_cancelled_job_leaves_no_item_without_a_verdict(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
     assert suite.wait_for(lambda: six_wait(suite, journal)), cluster.logs()
@@ -171,7 +171,7 @@ def test_a_cancelled_job_leaves_items_without_a_verdict(suite: Suite, cluster: C
 
 
 @pytest.mark.fault
-def test_a_node_that_goes_down_takes_its_items_with_it(suite: Suite, cluster: Cluster) -> None:
+def test_a_node_that_goes_down_does_not_take_its_items_with_it(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
     assert suite.wait_for(lambda: six_wait(suite, journal)), cluster.logs()
@@ -187,7 +187,7 @@ def test_a_node_that_goes_down_takes_its_items_with_it(suite: Suite, cluster: Cl
 
 
 @pytest.mark.fault
-def test_a_preempted_job_ends_without_a_word_about_its_items(suite: Suite, cluster: Cluster) -> None:
+def test_a_preempted_job_tells_about_its_items(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a=WAITING)
     process, journal = start(suite, ALL)
     assert suite.wait_for(lambda: six_wait(suite, journal)), cluster.logs()
@@ -202,7 +202,7 @@ def test_a_preempted_job_ends_without_a_word_about_its_items(suite: Suite, clust
     assert suite.all_gone()
 
 
-def test_the_time_limit_is_near_and_items_are_started_all_the_same(suite: Suite) -> None:
+def test_no_item_is_started_when_the_time_limit_is_near(suite: Suite) -> None:
     suite.write(test_a=WAITING)
     result = suite.ondol("--engine=slurm", ALL, "--engine-margin=3600", devices="auto")
     assert result.status == 121
@@ -210,7 +210,7 @@ def test_the_time_limit_is_near_and_items_are_started_all_the_same(suite: Suite)
     assert "the allocation's time limit is near" in result.output
 
 
-def test_a_node_that_collects_something_else_is_used_all_the_same(suite: Suite, cluster: Cluster) -> None:
+def test_a_node_that_collects_something_else_is_not_used(suite: Suite, cluster: Cluster) -> None:
     """Inside an allocation that somebody else made, with nothing of it but two variables."""
     suite.write(
         test_a="""
@@ -247,7 +247,7 @@ def test_a_node_that_collects_something_else_is_used_all_the_same(suite: Suite, 
 
 
 @pytest.mark.fault
-def test_a_job_that_never_starts_is_waited_for_for_ever(suite: Suite, cluster: Cluster) -> None:
+def test_a_job_that_never_starts_is_not_waited_for_for_ever(suite: Suite, cluster: Cluster) -> None:
     suite.write(test_a="def test_1(): pass\n")
     cluster.run("salloc", "--no-shell", "--nodes=3", "--exclusive", check=False)
     (other,) = cluster.jobs()

@@ -61,7 +61,7 @@ def test_amd_models_differ_by_architecture_and_size(tmp_path: Path) -> None:
     assert accelerator.read(str(tmp_path)).models == ("gfx90a-104cu",)
 
 
-def test_half_known_machine_is_taken_for_another(tmp_path: Path) -> None:
+def test_half_known_machine_is_not_taken_for_another(tmp_path: Path) -> None:
     """A container that shows the driver and no device, or the other way round: neither says what was measured on."""
     assert accelerator.Accelerators("nvidia-580.159.04", ()).name == ""
     assert accelerator.Accelerators("", ("NVIDIA H200",)).name == ""

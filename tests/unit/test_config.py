@@ -140,7 +140,7 @@ def test_nearest_file_up_to_the_top_of_the_checkout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[triton]\nautotune = true\n", "triton.autotune = true\n"])
-def test_table_of_a_tool_is_not_read(tmp_path: Path, text: str) -> None:
+def test_table_of_a_tool_is_read(tmp_path: Path, text: str) -> None:
     (tmp_path / "ondol.toml").write_text(text)
     settings = files.load({}, {}, str(tmp_path))
     assert settings.triton_autotune == "on"
@@ -183,7 +183,7 @@ def test_search_goes_on_above_a_directory_that_is_no_checkout(tmp_path: Path) ->
         (["--triton-autotune=off"], "off"),
     ],
 )
-def test_switch_means_another_thing_to_another_command(tmp_path: Path, words: list[str], value: str) -> None:
+def test_switch_means_one_thing_to_every_command(tmp_path: Path, words: list[str], value: str) -> None:
     """The word behind the flag belongs to the command."""
     file = tmp_path / "ondol.toml"
     file.write_text("[triton]\nautotune = true\n" if words else "")
@@ -196,7 +196,7 @@ def test_switch_means_another_thing_to_another_command(tmp_path: Path, words: li
 
 
 @pytest.mark.parametrize("word", ["--triton-autotune=maybe", "--no-triton-autotune=off"])
-def test_switch_without_sense_is_guessed_at(word: str) -> None:
+def test_switch_without_sense_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="triton-autotune"):
         files.load(run.parse([word, "true"])[0], {}, "/")
     with pytest.raises(UsageError, match="triton-autotune"):

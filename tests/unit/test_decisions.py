@@ -29,13 +29,13 @@ def test_first_usable_local_directory() -> None:
     assert pick(a=GOOD, b=GOOD).passed == ()
 
 
-def test_network_directory_taken_although_another_exists() -> None:
+def test_network_directory_is_not_taken_where_another_exists() -> None:
     assert pick(a=NETWORK, b=BAD, c=GOOD).candidate.path == "/c"
     assert pick(a=NETWORK, b=BAD, c=NETWORK).candidate.path == "/a"
     assert pick(a=BAD_NETWORK, b=BAD, c=NETWORK).candidate.path == "/c"
 
 
-def test_network_directory_is_touched_while_a_local_one_works() -> None:
+def test_network_directory_is_not_touched_while_a_local_one_works() -> None:
     """A dead file server never answers; asking it is asking to hang."""
     asked: list[str] = []
 
@@ -73,7 +73,7 @@ def test_everything_fits() -> None:
     assert choice.left_out == 0
 
 
-def test_files_are_read_for_each_of_a_thousand_entries() -> None:
+def test_no_file_is_read_for_each_of_a_thousand_entries() -> None:
     """Whether a fingerprint fits may depend on the processor's description and on installed packages."""
     asked: list[str] = []
 
@@ -116,7 +116,7 @@ def test_what_cannot_work_here_is_not_filled() -> None:
     assert [entry[0].address.key for entry in choice.wanted] == [key_of(2)]
 
 
-def test_two_states_of_one_thing_are_filled() -> None:
+def test_two_states_of_one_thing_are_not_both_filled() -> None:
     """Files of both would be mixed; the newest is wanted, whatever the order, and others are not touched by it."""
     index = [stored(n, published=float(time)) for n, time in ((1, 5), (2, 9), (3, 7), (4, 1))]
     rivals = {key_of(1): "a", key_of(2): "a", key_of(3): "a", key_of(4): "b"}
@@ -138,7 +138,7 @@ def test_one_key_for_two_pythons_competes() -> None:
     st.integers(0, 500),
     st.integers(0, 300),
 )
-def test_cleaning_removes_too_little_or_too_much(
+def test_cleaning_removes_what_it_should_and_no_more(
     facts: list[tuple[int, float]], max_bytes: int, max_age: float, min_free: int, free: int
 ) -> None:
     """After the plan all limits hold as far as removing can make them; undoing any single removal breaks one again."""
@@ -207,7 +207,7 @@ def test_cleaning_takes_a_fair_share_from_those_who_hold_less(
 
 
 @given(_HELD, _HELD, st.integers(0, 800))
-def test_what_strangers_hold_costs_trusted_writers_their_entries(
+def test_what_strangers_hold_costs_trusted_writers_nothing(
     facts: list[tuple[int, int, float, bool]], strangers: list[tuple[int, int, float, bool]], max_bytes: int
 ) -> None:
     trusted = [c for c in held(facts) if c.stored.trusted]
@@ -231,7 +231,7 @@ def test_time_that_has_not_come_is_not_believed(
     assert not set(removed) & set(honest) or set(ahead) <= set(removed)
 
 
-def test_size_that_no_pack_can_have_counts_against_others() -> None:
+def test_size_that_no_pack_can_have_counts_against_nobody() -> None:
     """A sparse terabyte takes no blocks: it goes, and nothing else does."""
     giant = stored(1, size=1 << 40)._replace(owner=7, trusted=False, on_disk=0)
     candidates = [gc_plan.Removable(giant, 2e9), gc_plan.Removable(stored(2), 5.0)]

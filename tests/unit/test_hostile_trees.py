@@ -32,7 +32,7 @@ def dig(top: Path, levels: int) -> None:
     os.close(here)
 
 
-def test_tree_deeper_than_any_stack_or_path_stays(tmp_path: Path) -> None:
+def test_tree_deeper_than_any_stack_or_path_is_removed(tmp_path: Path) -> None:
     (tmp_path / "room").mkdir()
     dig(tmp_path / "room", 3000)
     try:
@@ -43,7 +43,7 @@ def test_tree_deeper_than_any_stack_or_path_stays(tmp_path: Path) -> None:
         subprocess.run(["rm", "-rf", tmp_path / "room"], check=False)
 
 
-def test_folder_swapped_for_a_link_while_we_remove_takes_what_it_leads_to(tmp_path: Path) -> None:
+def test_folder_swapped_for_a_link_while_we_remove_leaves_what_it_leads_to(tmp_path: Path) -> None:
     """Between seeing a directory and entering it, its owner puts a link in its place."""
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -63,7 +63,7 @@ def test_folder_swapped_for_a_link_while_we_remove_takes_what_it_leads_to(tmp_pa
     assert (precious / "file").exists()
 
 
-def test_link_in_the_place_of_a_tree_is_followed(tmp_path: Path) -> None:
+def test_link_in_the_place_of_a_tree_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
     (tmp_path / "room").symlink_to("precious")
@@ -72,7 +72,7 @@ def test_link_in_the_place_of_a_tree_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more_threads", [True, False])
-def test_wide_tree_stays_or_takes_a_thread_for_each_folder(
+def test_wide_tree_is_removed_by_few_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more_threads: bool
 ) -> None:
     """Wide at every level, with a link, deep parts and closed folders: all goes, and only one level has threads."""
@@ -103,7 +103,7 @@ def test_wide_tree_stays_or_takes_a_thread_for_each_folder(
     assert bool(started) == more_threads
 
 
-def test_rights_taken_away_keep_a_tree_alive(tmp_path: Path) -> None:
+def test_rights_taken_away_do_not_keep_a_tree_alive(tmp_path: Path) -> None:
     for mode in (0o000, 0o500, 0o300):
         top = tmp_path / "room" / f"{mode:o}" / "below"
         top.mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_rights_taken_away_keep_a_tree_alive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["cache", "cache/triton", f"cache/triton/{key_of(1)}"])
-def test_link_on_the_way_to_an_entry_leads_the_harvest_elsewhere(tmp_path: Path, where: str) -> None:
+def test_link_on_the_way_to_an_entry_does_not_lead_the_harvest_elsewhere(tmp_path: Path, where: str) -> None:
     """What lies behind it may be somebody's own cache, and must never be published in a job's name."""
     room, elsewhere = tmp_path / "room", tmp_path / "elsewhere"
     write_triton_entry(elsewhere / "cache" / "triton", 1)
@@ -132,13 +132,13 @@ def test_link_on_the_way_to_an_entry_leads_the_harvest_elsewhere(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/../../b", "/etc", "a//b"])
-def test_name_that_leaves_the_cache_is_opened(tmp_path: Path, name: str) -> None:
+def test_name_that_leaves_the_cache_is_not_opened(tmp_path: Path, name: str) -> None:
     (tmp_path / "cache" / "a").mkdir(parents=True)
     with pytest.raises(OSError, match="plain relative path"):
         CacheDir(str(tmp_path / "cache"), ours=True).listing(name)
 
 
-def test_huge_file_takes_our_memory(tmp_path: Path) -> None:
+def test_huge_file_does_not_take_our_memory(tmp_path: Path) -> None:
     """A terabyte that costs nothing to make is refused by its size, before a byte of it is read."""
     folder = write_triton_entry(tmp_path / "cache", 1)
     for child in ("add.cubin", "add.ttir"):
@@ -153,7 +153,7 @@ def test_huge_file_takes_our_memory(tmp_path: Path) -> None:
         harvest.read_entry(TOOL, cache, found, "main", {})
 
 
-def test_fifo_in_a_cache_holds_the_harvest(tmp_path: Path) -> None:
+def test_fifo_in_a_cache_does_not_hold_the_harvest(tmp_path: Path) -> None:
     folder = write_triton_entry(tmp_path / "cache", 1)
     (folder / "add.cubin").unlink()
     os.mkfifo(folder / "add.cubin")

@@ -24,7 +24,7 @@ def loaded(tmp_path, *arguments: str) -> set[str]:
     return set(line.split()[1:])
 
 
-def test_a_pytest_that_does_not_use_us_loads_the_run_wing(tmp_path) -> None:
+def test_a_pytest_that_does_not_use_us_does_not_load_the_run_wing(tmp_path) -> None:
     found = loaded(tmp_path)
     assert "ondol.options" in found
     assert not {m for m in found if m.split(".")[1:2] in (["jobs"], ["report"], ["engines"], ["store"], ["host"])}
@@ -32,16 +32,16 @@ def test_a_pytest_that_does_not_use_us_loads_the_run_wing(tmp_path) -> None:
     assert "ondol.fleet.controller.controller" not in found
 
 
-def test_an_option_of_ours_does_nothing(tmp_path) -> None:
+def test_every_option_of_ours_starts_us(tmp_path) -> None:
     assert "ondol.pytest_runner" in loaded(tmp_path, "--ondol-devices=cpu:1")
 
 
-def test_the_ini_file_is_not_asked(tmp_path) -> None:
+def test_the_ini_file_is_asked(tmp_path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\nondol_devices = cpu:1\n")
     assert "ondol.pytest_runner" in loaded(tmp_path)
 
 
-def test_pytest_rewrites_an_ondol_that_is_installed(tmp_path) -> None:
+def test_pytest_does_not_rewrite_an_ondol_that_is_installed(tmp_path) -> None:
     """It does so with every module of a distribution that has a plugin: parsed anew where no bytecode is written."""
     about = tmp_path / "installed" / "as_a_wheel-1.dist-info"
     about.mkdir(parents=True)

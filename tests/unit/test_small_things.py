@@ -55,7 +55,7 @@ def test_sizes_are_short(count: int) -> None:
     assert len(units.size(count)) <= 12
 
 
-def test_control_characters_reach_the_terminal() -> None:
+def test_no_control_characters_reach_the_terminal() -> None:
     assert printable("a\x1b[31m\nb") == "a?[31m?b"
 
 
@@ -131,12 +131,12 @@ def test_records_come_back_as_what_they_were() -> None:
         [2, "a"],
     ],
 )
-def test_note_that_names_anything_but_a_record_calls_it(bad: object) -> None:
+def test_note_that_names_anything_but_a_record_calls_nothing(bad: object) -> None:
     with pytest.raises(ValueError):
         records.real(bad)
 
 
-def test_large_result_fills_the_pipe() -> None:
+def test_large_result_passes_the_pipe() -> None:
     assert len(bounded.call(lambda _: "x" * 10_000_000, 60)) == 10_000_000
 
 
@@ -149,7 +149,7 @@ def test_errors_keep_their_kind_and_parts() -> None:
     assert caught.value.line() == "what: why (fix: type this)"
 
 
-def test_crash_of_the_helper_takes_the_job_with_it() -> None:
+def test_crash_of_the_helper_does_not_take_the_job_with_it() -> None:
     with pytest.raises(errors.OndolError, match="SIGKILL"):
         bounded.call(lambda _: os.kill(os.getpid(), signal.SIGKILL), 60)
     with pytest.raises(errors.OndolError, match="status 3"):
@@ -161,7 +161,7 @@ def test_bug_in_the_helper_names_its_place() -> None:
         bounded.call(lambda _: 1 / 0, 60)
 
 
-def test_answer_that_came_while_we_were_stopped_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_that_came_while_we_were_stopped_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
 
     def clock() -> float:
@@ -177,7 +177,7 @@ def test_answer_that_came_while_we_were_stopped_is_too_late(monkeypatch: pytest.
     assert bounded.call(lambda _: "done in time", 60) == "done in time"
 
 
-def test_helper_that_talks_for_ever_is_heard_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helper_that_talks_for_ever_is_not_heard_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time is up after its first words, and whenever we look there is something more to hear."""
     times = iter([0.0, 0.0])
     monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=lambda: next(times, 1000.0), sleep=time.sleep))
@@ -277,7 +277,7 @@ def test_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch, home:
     assert identity.user_cache_dir() == f"/var/tmp/ondol-{os.geteuid()}"
 
 
-def test_user_database_is_asked_before_every_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_database_is_asked_only_when_it_must_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def asked(_uid: int) -> None:
         raise AssertionError("nobody needs to know")
 
@@ -288,7 +288,7 @@ def test_user_database_is_asked_before_every_job(monkeypatch: pytest.MonkeyPatch
     assert identity.user_cache_dir() == "/elsewhere"
 
 
-def test_two_compilers_look_the_same(tmp_path: Path) -> None:
+def test_two_compilers_do_not_look_the_same(tmp_path: Path) -> None:
     for name in ("g++-12", "g++-13"):
         (tmp_path / name).write_text(name * len(name))
         (tmp_path / name).chmod(0o755)
@@ -311,7 +311,7 @@ def test_links_of_the_command_itself_are_repeated(tmp_path: Path) -> None:
     here.close()
 
 
-def test_what_is_no_plain_file_is_searched(tmp_path: Path) -> None:
+def test_what_is_no_plain_file_is_not_searched(tmp_path: Path) -> None:
     """A link leads out of the cache, and a FIFO that somebody planted hangs its reader."""
     (tmp_path / "real").write_bytes(b"the name is here")
     (tmp_path / "link").symlink_to("real")
