@@ -82,6 +82,7 @@ def test_a_node_that_waits_for_the_controller_is_given_up(monkeypatch: pytest.Mo
             made.listen(1.0)
         clock.now += 1000.0
         made.listen(0.0)
+        assert made.nodes["n1"].state == "collecting"
         made.agree(messages.Go([], {}, {}))
         node_of(made).says(messages.Ready())
         while made.nodes["n1"].state != "up":
@@ -168,6 +169,15 @@ def test_a_file_is_blamed_for_a_signal_that_came_from_outside(suite: Suite) -> N
     result = end_of(suite, process, journal)
     assert result.status == 128 + signal.SIGTERM, result.output
     assert "ended the process that collected it" not in result.output
+
+
+@pytest.mark.fault
+def test_a_collection_that_hangs_here_is_said_to_hang_in_who_listens_to_the_nodes(suite: Suite) -> None:
+    hangs = "import conftest, time\nwhile not conftest.WHERE: time.sleep(600)\ndef test_1(): pass\n"
+    suite.write(conftest=CONFTEST, test_a=hangs)
+    result = suite.ondol(*ONE, "--collect-timeout=6", devices="cpu:1")
+    assert f'it hung at File "{suite.path}/test_a.py", line 2' in result.output
+    assert suite.all_gone()
 
 
 @pytest.mark.fault

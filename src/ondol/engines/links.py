@@ -129,11 +129,6 @@ class Links:
                 node.launch.dismiss(self.clock())
         self.bury()
 
-    def forget(self) -> None:
-        """In a fork of this process: they are not ours."""
-        for node in self.nodes.values():
-            self._close(node)
-
     def bury(self) -> Buried:
         """End every launch command and give everything back."""
         self.finishing = True

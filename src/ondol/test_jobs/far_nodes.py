@@ -36,7 +36,6 @@ class Far:
         self.fleet = Fleet([], f"nodes of {self.engine.name}", tuple(options.ondol_device_env))
         self.mode = f"on nodes of {self.engine.name}"
         self._terms = _terms(config, wish.directory, told.settings if told else None)
-        self._go: Go
         self._links: Links | None = None
         self._listener: _Listener | None = None
         if may_begin(options):
@@ -112,7 +111,9 @@ class _Listener:
     def _forget(self) -> None:
         if not self._over:
             self._over = True
-            self._links.forget()
+            for node in self._links.nodes.values():
+                if node.launch is not None:
+                    node.launch.close()
             _let_term_kill()
 
     def end(self) -> None:
@@ -124,8 +125,7 @@ class _Listener:
 
 def _let_term_interrupt(config: pytest.Config) -> None:
     """SIGTERM while tests are collected would leave a job in Slurm's queue: as during the run, it is Ctrl-C."""
-    here = threading.current_thread() is threading.main_thread()
-    if here and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         config.add_cleanup(_let_term_kill)
 

@@ -157,7 +157,8 @@ class _Watch:
             select.select([self.pidfd], [], [], 0.3)
         stacks = os.pread(self.dump, 1 << 16, 0).decode(errors="replace")
         limit = self.request.collect_timeout
-        frames = [line.strip() for line in stacks.splitlines() if line.startswith("  File ")]
+        main = stacks.partition("Current thread ")[2] or stacks  # it took the signal; others wait for something else
+        frames = [line.strip() for line in main.splitlines() if line.startswith("  File ")]
         self.why = f"no progress for {limit:g} s; it hung at {[*frames, 'an unknown place'][0]}"
         killing.kill_all({pid, *proctree.descendants(pid)}, os.getpid())
         self._collected = True
