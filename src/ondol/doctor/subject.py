@@ -1,6 +1,7 @@
 """What is examined: the machine, and directories with the part they play for a job."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -57,32 +58,22 @@ class FirstLook(NamedTuple):
     because: str = ""
 
 
+@dataclass(eq=False)
 class Subject:
-    def __init__(
-        self,
-        machine: Machine,
-        path: str,
-        roles: frozenset[str],
-        state: FirstLook,
-        *,
-        tool: Row | None = None,
-        named: bool = False,
-        bounds: walk.Bounds = walk.Bounds(),  # noqa: B008 - an immutable record
-    ) -> None:
-        self.machine = machine
-        #: As the user or a setting named it; empty for the machine itself.
-        self.path = path
-        self.roles = roles
-        self.state = state
-        #: Whose cache it is, if that is known.
-        self.tool = tool
-        #: The user typed it, or configured it as the store: its absence is then an error.
-        self.named = named
-        self.bounds = bounds
-        #: What the walk saw. For checks that say that they walk: it is made for them beforehand.
-        self.tree: walk.Tree = None  # type: ignore[assignment]
-        #: What is wrong with it, the worst first.
-        self.findings: list[Finding] = []
+    machine: Machine
+    #: As the user or a setting named it; empty for the machine itself.
+    path: str
+    roles: frozenset[str]
+    state: FirstLook
+    #: Whose cache it is, if that is known.
+    tool: Row | None = None
+    #: The user typed it, or configured it as the store: its absence is then an error.
+    named: bool = False
+    bounds: walk.Bounds = walk.Bounds()  # noqa: RUF009 - an immutable record
+    #: What the walk saw. For checks that say that they walk: it is made for them beforehand.
+    tree: walk.Tree = None  # type: ignore[assignment]
+    #: What is wrong with it, the worst first.
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def real(self) -> str:
