@@ -39,6 +39,8 @@ FEW_PLUGINS = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_PLUGINS": "pytest_timeout,_hypothesis_pytestplugin,ondol.pytest_plugin",
 }
+#: How many files are named at the end for the processor time that they took.
+NAMED = 20
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -53,6 +55,7 @@ class Outcome(NamedTuple):
     counts: Counter[str]
     skips: Counter[str]
     seconds: dict[str, float]  # of each file
+    processor: dict[str, float]  # the same, of this and of all its processes; conftest.py counts
     cpu: float
     output: str
     trouble: str  # why it is red
@@ -108,7 +111,7 @@ def run(batch: Batch, place: Path, options: list[str], running: set[subprocess.P
 def judge(batch: Batch, status: int, report: Path, printed: Path, partial: bool) -> Outcome:
     counts: Counter[str] = Counter()
     skips: Counter[str] = Counter()
-    seconds = dict.fromkeys(batch.files, 0.0)
+    seconds, processor = dict.fromkeys(batch.files, 0.0), dict.fromkeys(batch.files, 0.0)
     met: set[str] = set()
     try:
         cases = list(ElementTree.parse(report).getroot().iter("testcase"))
@@ -120,6 +123,8 @@ def judge(batch: Batch, status: int, report: Path, printed: Path, partial: bool)
         file = next((file for file in batch.files if where.startswith(file.removesuffix(".py") + "/")), "")
         met.add(file)
         seconds[file] = seconds.get(file, 0.0) + float(case.get("time", "0"))
+        counted = [float(one.get("value", "0")) for one in case.iter("property") if one.get("name") == "cpu"]
+        processor[file] = processor.get(file, 0.0) + sum(counted)
         kinds = {"failure": "failed", "error": "error", "skipped": "skipped"}
         counts[next((kinds[child.tag] for child in case if child.tag in kinds), "passed")] += 1
         skips.update(child.get("message", "") for child in case if child.tag == "skipped")
@@ -127,7 +132,7 @@ def judge(batch: Batch, status: int, report: Path, printed: Path, partial: bool)
     unmet = [file for file in batch.files if file not in met]
     if not trouble and unmet and not partial:
         trouble = f"no test of {', '.join(unmet)} was run"
-    return Outcome(batch, counts, skips, seconds, 0.0, printed.read_text(errors="replace"), trouble)
+    return Outcome(batch, counts, skips, seconds, processor, 0.0, printed.read_text(errors="replace"), trouble)
 
 
 def clear(place: Path) -> None:
@@ -186,6 +191,9 @@ def words(counts: Counter[str]) -> str:
 
 def finish(outcomes: list[Outcome], planned: int, began: float) -> int:
     red = [outcome for outcome in outcomes if outcome.trouble]
+    processor = Counter({file: spent for outcome in outcomes for file, spent in outcome.processor.items()})
+    for file, spent in processor.most_common(NAMED):
+        print(f"PROCESSOR {spent:6.1f} s {file}")
     skips = sum((outcome.skips for outcome in outcomes), Counter())
     for reason, count in skips.most_common():
         print(f"SKIPPED [{count}] {reason}")

@@ -14,7 +14,7 @@ from side_by_side import Batch, batches, judge
 FILES = sorted(path.relative_to(side_by_side.ROOT).as_posix() for path in Path(__file__).parents[1].rglob("test_*.py"))
 BATCH = Batch("tests/unit/test_a.py", ["tests/unit/test_a.py", "tests/unit/test_b.py"], 1.0)
 REPORT = """<testsuites><testsuite>
-<testcase classname="tests.unit.test_a.TestOne" name="test_1" time="1.5"/>
+<testcase classname="tests.unit.test_a.TestOne" name="test_1" time="1.5"><properties><property name="cpu" value="0.25"/></properties></testcase>
 <testcase classname="{second}" name="{name}" time="0.5"><skipped message="no GPU"/></testcase>
 </testsuite></testsuites>"""
 
@@ -43,6 +43,7 @@ def test_whole_batch_is_green(tmp_path: Path, second: str, name: str) -> None:
     assert outcome.counts == {"passed": 1, "skipped": 1}
     assert outcome.skips == {"no GPU": 1}
     assert outcome.seconds == {"tests/unit/test_a.py": 1.5, "tests/unit/test_b.py": 0.5}
+    assert outcome.processor == {"tests/unit/test_a.py": 0.25, "tests/unit/test_b.py": 0.0}
 
 
 def test_file_that_nobody_ran_is_red(tmp_path: Path) -> None:
