@@ -11,8 +11,6 @@ import pytest
 
 from people import ROOT
 
-pytestmark = pytest.mark.plugins()
-
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 WAYS = [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]]
 
@@ -53,6 +51,7 @@ def test_a_hook_that_fails_in_a_worker_is_an_error(suite) -> None:
     assert ours.status == 1
 
 
+@pytest.mark.plugins("html", "html_fixtures", "metadata", "pytest_reportlog")
 def test_reports_are_finished_by_the_controller_alone(suite) -> None:
     """A worker that finishes its copy of a reporter writes half a report over the whole one."""
     (suite.path / "pytest.ini").write_text("[pytest]\n")
@@ -124,6 +123,7 @@ MEASURES = """
 """
 
 
+@pytest.mark.plugins("benchmark")
 @pytest.mark.parametrize("flags", WAYS)
 def test_what_pytest_benchmark_measured_is_shown_and_saved(suite, flags) -> None:
     """It was neither, and the run was green."""
@@ -138,6 +138,7 @@ def test_what_pytest_benchmark_measured_is_shown_and_saved(suite, flags) -> None
     ]
 
 
+@pytest.mark.plugins("dependency")
 @pytest.mark.parametrize("where", [["cpu:1"], ["cpu:2", "--dist=loadfile"]])
 def test_pytest_dependency_knows_what_ran_in_the_same_file(suite, where) -> None:
     """It keeps in the process which tests have passed."""
@@ -174,6 +175,7 @@ HANDS_OVER = """
 """
 
 
+@pytest.mark.plugins("xdist")
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_what_a_conftest_hands_over_as_xdist_has_it_comes_home(suite, start) -> None:
     suite.write(conftest=HANDS_OVER, test_a="def test_1(): pass\ndef test_2(): pass\n")
@@ -181,6 +183,7 @@ def test_what_a_conftest_hands_over_as_xdist_has_it_comes_home(suite, start) -> 
     assert ours.log == ["[('gw0', ['test_1', 'test_2'])]"], ours.output
 
 
+@pytest.mark.plugins("xdist")
 def test_what_cannot_be_handed_over_is_said(suite) -> None:
     suite.variables["ODD"] = "1"
     suite.write(conftest=HANDS_OVER, test_a="def test_1(): pass\n")

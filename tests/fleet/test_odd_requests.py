@@ -11,8 +11,6 @@ import pytest
 
 from fleet.test_coming_from_xdist import beside
 
-pytestmark = pytest.mark.plugins()
-
 ONE = "def test_1(): open('ran', 'a').write('x')\n"
 
 
@@ -122,6 +120,7 @@ def test_annotations_are_written_once(suite) -> None:
     assert len(re.findall(r"::error .*test_1%0A%0AAssertionError: once", result.output)) == 1, result.output
 
 
+@pytest.mark.plugins("timeout")
 @pytest.mark.parametrize("how", ["@pytest.mark.timeout(5, method='thread')", "ini"])
 def test_the_thread_of_pytest_timeout_does_not_end_the_worker(suite, how) -> None:
     """It ends the process, which looked like a crash and was tried again."""

@@ -8,8 +8,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.plugins()
-
 SOME_FAIL = {
     "test_a": "def test_1(): pass\ndef test_2(): assert 0\ndef test_3(): pass\n",
     "test_b": "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_n(n): assert n != 2\n",
@@ -104,6 +102,7 @@ WITH_A_CRASH = """
 NAMES = ["pass", "fail", "skip", "xfail", "error", "crash"]
 
 
+@pytest.mark.plugins("html", "html_fixtures", "metadata")
 def test_the_html_report_has_every_item_and_the_crash(suite) -> None:
     pytest.importorskip("pytest_html")
     suite.write(test_h=WITH_A_CRASH)
@@ -119,6 +118,7 @@ def test_the_html_report_has_every_item_and_the_crash(suite) -> None:
     assert tests["test_h.py::test_crash"][-1]["result"] in {"Failed", "Error"}
 
 
+@pytest.mark.plugins("pytest_reportlog")
 def test_the_report_log_has_every_item_and_the_crash(suite) -> None:
     pytest.importorskip("pytest_reportlog")
     suite.write(test_h=WITH_A_CRASH, test_w="import warnings\ndef test_w(): warnings.warn('seen')\n")

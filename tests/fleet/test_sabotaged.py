@@ -24,7 +24,7 @@ from fleet import (
 from ondol.fleet import situation, wire
 from suites import assert_turns_red
 
-pytestmark = [pytest.mark.fault, pytest.mark.plugins()]
+pytestmark = pytest.mark.fault
 
 #: What is taken away, and the test that must notice.
 CASES: dict[Callable[[], None], Callable[..., None]] = {
@@ -61,7 +61,12 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
 
 @pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
 def test_a_guard_is_gone_and_its_test_stays_green(suite, sabotage: Callable[[], None]) -> None:
-    assert_turns_red(suite, CASES[sabotage], sabotage, 20.0)
+    test = CASES[sabotage]
+    whole = test.func if isinstance(test, partial) else test
+    # With the plugins that it has when it is green.
+    marks = [mark for mark in getattr(whole, "pytestmark", []) if mark.name == "plugins"]
+    suite.plugins += [name for mark in marks for name in mark.args]
+    assert_turns_red(suite, test, sabotage, 20.0)
 
 
 def test_the_preference_for_the_open_runtime_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:
