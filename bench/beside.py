@@ -127,7 +127,7 @@ sys.exit(run())
 
 def _compiling(work: Path) -> list[Row]:
     """A command that does nothing but compile. The goal: under 1 % for looking."""
-    kernels, script = measure.ROOT / "examples/demo", measure.ROOT / "tests/programs/compiling.py"
+    kernels, script = measure.ROOT / "examples/demo", measure.ROOT / "tests/programs/many_kernels.py"
     command = [sys.executable, str(script), str(kernels), str(work / "not-there")]
     env = measure.environment(TMPDIR=str(work), BENCH_CPU=str(work / "cpu"))
     looks: list[tuple[float, float]] = []

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from engines import breaking_nodes, test_nodes
+from engines import node_sabotages, test_nodes
 from suites import Suite, assert_turns_red
 
 pytestmark = pytest.mark.fault
 
 #: What is taken away, and the test that must notice.
 CASES: dict[Callable[[], None], Callable[[Suite], None]] = {
-    breaking_nodes.nothing_is_compared: test_nodes.test_a_shuffled_collection_is_the_same_collection,
-    breaking_nodes.silence_is_golden: test_nodes.test_a_silent_node_is_not_waited_for,
-    breaking_nodes.what_a_lost_node_ran_is_forgotten: test_nodes.test_a_silent_node_is_not_waited_for,
-    breaking_nodes.gangs_are_spread_over_nodes: test_nodes.test_no_item_gets_devices_of_two_machines,
-    breaking_nodes.a_notice_is_not_heard: test_nodes.test_a_node_that_is_told_to_go_gets_no_more_work,
-    breaking_nodes.waiting_has_no_limit: test_nodes.test_a_broker_that_never_gives_a_device_does_not_hold_up_the_run,
+    node_sabotages.nothing_is_compared: test_nodes.test_a_shuffled_collection_is_the_same_collection,
+    node_sabotages.silence_is_golden: test_nodes.test_a_silent_node_is_not_waited_for,
+    node_sabotages.what_a_lost_node_ran_is_forgotten: test_nodes.test_a_silent_node_is_not_waited_for,
+    node_sabotages.gangs_are_spread_over_nodes: test_nodes.test_no_item_gets_devices_of_two_machines,
+    node_sabotages.a_notice_is_not_heard: test_nodes.test_a_node_that_is_told_to_go_gets_no_more_work,
+    node_sabotages.waiting_has_no_limit: test_nodes.test_a_broker_that_never_gives_a_device_does_not_hold_up_the_run,
 }
 
 

@@ -10,7 +10,7 @@ from handmade import write_triton_entry
 from ondol.test_jobs.item_caches import evidence
 
 
-def test_a_torn_entry_fails_the_test_that_meets_it(suite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torn_entry_does_not_fail_the_test_that_meets_it(suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real Triton's own texts; the torn entry is set aside, its neighbours stay, the second attempt passes."""
     cache = suite.path / "cache"
     bad, good = write_triton_entry(cache, 1), write_triton_entry(cache, 2)
@@ -37,7 +37,7 @@ def test_a_torn_entry_fails_the_test_that_meets_it(suite, monkeypatch: pytest.Mo
     assert [json.loads(line) for line in result.journal.read_text().splitlines() if '"healed"' in line]
 
 
-def test_a_place_that_cannot_be_written_is_blamed_on_the_test(suite) -> None:
+def test_a_place_that_cannot_be_written_is_not_blamed_on_the_test(suite) -> None:
     """Nothing can be healed there; still it is not the test that failed, and everybody is told so."""
     suite.write(
         test_k="""
@@ -62,13 +62,13 @@ def test_a_place_that_cannot_be_written_is_blamed_on_the_test(suite) -> None:
         "with pytest.raises(OSError, match='tmp.pid_'): pass",
     ],
 )
-def test_a_failing_test_is_called_a_cache_fault(suite, body: str) -> None:
+def test_a_failing_test_is_not_called_a_cache_fault(suite, body: str) -> None:
     """What a test says itself, or has in its source, is never evidence against a cache."""
     suite.write(test_k=f"import pytest\ndef test_it():\n    {body}\n")
     assert suite.pytest().verdicts == {"test_it": "failed"}
 
 
-def test_source_code_is_taken_for_what_was_raised() -> None:
+def test_source_code_is_not_taken_for_what_was_raised() -> None:
     text = "def test():\n>       raise OSError(116)\n        # OSError: [Errno 116] Stale file handle\nE       ValueError: no"
     assert "Stale" not in evidence(text)
     assert "ValueError" in evidence(text)

@@ -210,7 +210,7 @@ def test_a_failed_probe_sets_the_device_aside_and_its_items_move(suite) -> None:
     assert set(result.verdicts.values()) == {"passed"}
 
 
-def test_an_idle_worker_of_a_device_that_is_set_aside_spoils_its_last_item(suite) -> None:
+def test_an_idle_worker_of_a_device_that_is_set_aside_does_not_spoil_its_last_item(suite) -> None:
     """The probe answers late: by then a new worker has run an item on the device, and waits."""
     suite.write(
         test_a="""

@@ -106,7 +106,7 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
 
 
 @pytest.mark.fault
-def test_a_killed_pytest_without_a_front_leaves_its_workers_behind(suite) -> None:
+def test_a_killed_pytest_without_a_front_leaves_no_worker_behind(suite) -> None:
     suite.write(test_a="def test_1():\n    while True: pass\n", test_b="def test_2():\n    while True: pass\n")
     journal = suite.path / "journal.jsonl"
     command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", f"--ondol-journal={journal}"]

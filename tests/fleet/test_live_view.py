@@ -103,7 +103,7 @@ WAITING = """
 """
 
 
-def test_the_view_hides_the_log_or_stands_below_it(suite) -> None:
+def test_the_view_neither_hides_the_log_nor_stands_below_it(suite) -> None:
     suite.write(test_l=WAITING)
     os.mkfifo(suite.path / "gate")
     terminal = start(suite, "-v")
@@ -130,7 +130,7 @@ def _open_gate(path: Path) -> None:
         gate.write(b"x")
 
 
-def test_interrupted_run_keeps_the_view_on_the_terminal(suite) -> None:
+def test_interrupted_run_leaves_no_view_on_the_terminal(suite) -> None:
     suite.write(test_l=WAITING)
     os.mkfifo(suite.path / "gate")
     terminal = start(suite)
@@ -142,7 +142,7 @@ def test_interrupted_run_keeps_the_view_on_the_terminal(suite) -> None:
     assert place(log, "KeyboardInterrupt") >= 0
 
 
-def test_a_pipe_or_ci_gets_escape_codes(suite) -> None:
+def test_neither_a_pipe_nor_ci_gets_escape_codes(suite) -> None:
     suite.write(test_l="def test_one(): pass\n")
     assert "\x1b[J" not in suite.pytest().output
 
@@ -166,7 +166,7 @@ _TEXT = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(_TEXT, st.integers(0, 30)), max_size=30))
-def test_a_line_of_the_log_is_lost_or_shown_twice(steps: list[str | int]) -> None:
+def test_every_line_of_the_log_is_shown_once(steps: list[str | int]) -> None:
     """Any text in any pieces, drawn at any moment with any number of devices: at the end the log reads as without us."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((WIDE, HIGH)))
@@ -231,14 +231,14 @@ def view(record: RunRecord, now: float = 104.0, **estimates: float) -> list[str]
     return LiveView(SimpleNamespace(colours=True), estimates).lines(record, now)
 
 
-def test_an_item_that_takes_too_long_looks_like_any_other() -> None:
+def test_an_item_that_takes_too_long_stands_out() -> None:
     record = record_of("passed", running="t.py::x")
     assert view(record)[0].endswith("1 done     4.0 s  t.py::x")
     assert view(record, **{"t.py::x": 10.0})[0].endswith("4.0 of 10.0 s  t.py::x")
     assert view(record, 140.0, **{"t.py::x": 10.0})[0].endswith("40.0 of 10.0 s late  t.py::x")
 
 
-def test_nobody_sees_that_something_failed_until_the_end() -> None:
+def test_what_failed_is_seen_before_the_end() -> None:
     record = record_of("failed", "passed", "crashed", "failed", "timeout", running="t.py::x")
     lines = view(record)
     assert [line.split()[0] for line in lines[2:5]] == ["crashed", "failed", "timeout"], "the newest three"
@@ -247,14 +247,14 @@ def test_nobody_sees_that_something_failed_until_the_end() -> None:
     assert view(record)[-1].strip() == "5 of 6 done, 3 failed", "a muted failure alarms nobody"
 
 
-def test_the_estimate_is_gone_because_of_one_new_item() -> None:
+def test_the_estimate_stays_though_one_item_is_new() -> None:
     record = record_of("passed", running="t.py::x")
     record.apply(journal.Planned(["a", "b", "c"]), 90.0)
     assert "about 9 s left" in view(record, a=6.0, b=6.0)[-1]
     assert "left" not in view(record, a=6.0)[-1]
 
 
-def test_long_names_break_the_lines_of_a_narrow_terminal() -> None:
+def test_long_names_do_not_break_the_lines_of_a_narrow_terminal() -> None:
     record = record_of(
         "failed", running="tests/operators/a_very_long_directory/test_of_everything.py::TestIt::test_it[1]"
     )
@@ -263,7 +263,7 @@ def test_long_names_break_the_lines_of_a_narrow_terminal() -> None:
     assert view(record)[0].endswith("::TestIt::test_it[1]"), "the end of a name tells more than its beginning"
 
 
-def test_colours_where_nobody_wants_them() -> None:
+def test_no_colours_where_nobody_wants_them() -> None:
     live = LiveView(SimpleNamespace(colours=True), {})
     assert live._paint("     failed  t.py::x") == "\x1b[31m     failed  t.py::x\x1b[0m"
     assert live._paint("  cpu0  #1  1 done  40.0 of 10.0 s late  x").startswith("\x1b[33m")

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.fault
 CASES: dict[Callable[[], None], Callable[..., None]] = {
     sabotages.no_deadline: test_misbehaviour.test_a_teardown_that_hangs_has_a_deadline_of_its_own,
     sabotages.descendants_are_spared: test_misbehaviour.test_what_a_dead_worker_left_is_ended_before_the_next_item_runs,
-    sabotages.workers_outlive_the_controller: test_kills.test_a_killed_pytest_without_a_front_leaves_its_workers_behind,
+    sabotages.workers_outlive_the_controller: test_kills.test_a_killed_pytest_without_a_front_leaves_no_worker_behind,
     sabotages.verdicts_are_not_journalled: test_judging.test_a_crash_is_tried_again_on_another_device_and_stays_visible,
     sabotages.nothing_is_judged: test_judging.test_a_failure_that_needs_a_dirty_process_is_flaky_and_named,
     sabotages.retried_where_it_crashed: test_judging.test_a_crash_is_tried_again_on_another_device_and_stays_visible,

@@ -195,7 +195,7 @@ def test_a_stop_asks_back_what_never_began() -> None:
     assert scheduler.finished
 
 
-def test_what_was_given_up_on_a_slot_and_comes_back_from_it_runs_twice() -> None:
+def test_what_was_given_up_on_a_slot_and_comes_back_from_it_runs_once() -> None:
     """A worker that never started: its item is sent elsewhere at once, and the slot gives it back as well."""
     scheduler = build([Work(n, "m") for n in range(2)], slots(1), devices(1))
     scheduler.step()

@@ -39,7 +39,7 @@ def told(agent: Agent) -> list[Message]:
     return list(wire.Decoder(b"0" * 16).feed(bytes(agent._outbox)))
 
 
-def test_what_waits_for_a_fresh_process_on_a_device_that_is_set_aside_is_forgotten(agent: Agent) -> None:
+def test_what_waits_for_a_fresh_process_on_a_device_that_is_set_aside_is_not_forgotten(agent: Agent) -> None:
     """The run waited for its verdict for ever."""
     # As after a worker that was asked to leave: the next one is not there yet.
     here = agent.slots["sim0"] = HostSlot("sim0", {}, [], held=True)
@@ -49,7 +49,7 @@ def test_what_waits_for_a_fresh_process_on_a_device_that_is_set_aside_is_forgott
     assert (here.lost, list(here.queue)) == (True, [])
 
 
-def test_what_was_given_up_and_given_back_runs_twice() -> None:
+def test_what_was_given_up_and_given_back_runs_once() -> None:
     """No worker could start there: the controller gave the item up before the agent gave it back."""
     scheduler = schedule.build(
         [Work(0, "a"), Work(1, "b")], [Slot("sim0", "sim0"), Slot("sim1", "sim1")], [Device("sim0"), Device("sim1")]

@@ -169,7 +169,7 @@ def test_a_task_that_waits_for_its_runtime_on_a_device_that_is_set_aside_is_not_
     assert [quarantine.device for quarantine in result.record.quarantines] == ["sim0"]
 
 
-def test_two_runtimes_that_take_turns_are_opened_for_every_task(suite) -> None:
+def test_two_runtimes_that_take_turns_are_not_opened_for_every_task(suite) -> None:
     suite.write(
         rt="""
         import os

@@ -157,7 +157,7 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.__name__)
-def test_a_guard_is_gone_and_nothing_goes_wrong(
+def test_without_a_guard_something_goes_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sabotage: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     sabotage(monkeypatch)

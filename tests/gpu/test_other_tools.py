@@ -59,7 +59,7 @@ def test_ptx_compiled_again_for_another_user(program: Program, public: Path) -> 
 
 
 def test_autotuning_measures_again_in_every_job(program: Program, store_path: Path) -> None:
-    real = Real(program, sys.executable, [], "triton", "gpu_tuning.py")
+    real = Real(program, sys.executable, [], "triton", "gpu_tuned_kernel.py")
 
     def job(*options: str) -> Run:
         run = real.job(store_path, options=options)

@@ -58,7 +58,7 @@ def tree(path: Path) -> list[tuple[str, int]]:
     return sorted((str(p), p.stat().st_mtime_ns) for p in path.rglob("*") if p.is_file())
 
 
-def test_object_compiled_again_in_every_job(program: Program, checkout: Path) -> None:
+def test_object_is_not_compiled_again_in_every_job(program: Program, checkout: Path) -> None:
     program.ondol("store", "init", str(checkout / "store-None"))
     checkout.chmod(0o755)  # a settings file where others can write would not be used
     (checkout / "ondol.toml").write_text(f'[ccache]\nshared = "{checkout}/a shared place"\n')
@@ -71,7 +71,7 @@ def test_object_compiled_again_in_every_job(program: Program, checkout: Path) ->
     assert warm.counts["local_storage_hit"] == 0  # the private one is new for each job
 
 
-def test_pull_request_writes_what_others_read(program: Program, checkout: Path) -> None:
+def test_pull_request_does_not_write_what_others_read(program: Program, checkout: Path) -> None:
     shared = checkout / "shared"
     shared.mkdir()
     untrusted = build(program, checkout, "--ccache-shared", str(shared), **PULL_REQUEST)
@@ -88,7 +88,7 @@ def test_pull_request_writes_what_others_read(program: Program, checkout: Path) 
 
 @needs_root
 @pytest.mark.root
-def test_shared_directory_of_another_user_fails_a_build(program: Program, checkout: Path) -> None:
+def test_shared_directory_of_another_user_fails_no_build(program: Program, checkout: Path) -> None:
     """Hits are served; what may not be written is not, and the compiler's status is the build's."""
     shared = checkout / "shared"
     build(program, checkout, "--ccache-shared", str(shared))
@@ -102,7 +102,7 @@ def test_shared_directory_of_another_user_fails_a_build(program: Program, checko
     assert tree(shared) == before
 
 
-def test_damaged_object_is_linked(program: Program, checkout: Path) -> None:
+def test_damaged_object_is_not_linked(program: Program, checkout: Path) -> None:
     """ccache checks what it reads; with every file behind it truncated or emptied it compiles."""
     shared = checkout / "shared"
     build(program, checkout, "--ccache-shared", str(shared))
@@ -116,7 +116,7 @@ def test_damaged_object_is_linked(program: Program, checkout: Path) -> None:
         build(program, checkout, "--ccache-shared", str(shared))
 
 
-def test_ccache_is_touched_by_a_job_that_did_not_configure_it(program: Program, checkout: Path) -> None:
+def test_ccache_is_not_touched_by_a_job_that_did_not_configure_it(program: Program, checkout: Path) -> None:
     own: dict[str, Any] = {"CCACHE_DIR": str(checkout / "own")}
     left = build(program, checkout, "-v", **own)
     assert left.status == 0

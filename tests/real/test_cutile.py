@@ -17,14 +17,14 @@ def cutile(program: Program, tools: tuple[str, list[str]], public: Path) -> Warm
     return Warmed(Real(program, *tools, "cutile", "cutile_program.py"), public / "store-of-cutile")
 
 
-def test_damaged_database_fails_a_job(cutile: Warmed, tmp_path: Path) -> None:
+def test_damaged_database_fails_no_job(cutile: Warmed, tmp_path: Path) -> None:
     cutile.stays_warm()
     cutile.survives_damage(tmp_path)
 
 
 @needs_root
 @pytest.mark.root
-def test_kernels_compiled_again_for_another_user(cutile: Warmed, public: Path) -> None:
+def test_kernels_are_not_compiled_again_for_another_user(cutile: Warmed, public: Path) -> None:
     """Without Ondol a look-up in a database that one may not write fails, because the time of use is written into it."""
     cache = public / "cutile-of-root"
     assert cutile.real.plain(cache).made == 2
@@ -33,7 +33,7 @@ def test_kernels_compiled_again_for_another_user(cutile: Warmed, public: Path) -
     cutile.stays_warm(uid=UID)
 
 
-def test_kernel_added_later_is_compiled_for_ever(cutile: Warmed, tmp_path: Path) -> None:
+def test_kernel_added_later_is_published_too(cutile: Warmed, tmp_path: Path) -> None:
     real, store = cutile.real, cutile.copy(tmp_path / "store")
     added = real.job(store, "add", "softmax")
     assert (added.made, added.reused) == (1, 1), added

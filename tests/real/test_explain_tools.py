@@ -69,7 +69,7 @@ def test_torn_cache_of_numba_is_named(program: Program, tmp_path: Path, pattern:
     assert [fault["id"] for fault in said["faults"]] == [name]
 
 
-def test_entry_that_jax_survives_is_given_as_a_cause(program: Program, tmp_path: Path) -> None:
+def test_entry_that_jax_survives_is_not_given_as_a_cause(program: Program, tmp_path: Path) -> None:
     tool = Tool(program, tmp_path, JAX)
     tool.cut("*-cache", 50)
     status, said = tool.explain()

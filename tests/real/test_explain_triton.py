@@ -148,7 +148,7 @@ def test_read_only_cache_is_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_full_disk_is_blamed_on_the_cache(suite: Suite) -> None:
+def test_full_disk_is_not_blamed_on_the_cache(suite: Suite) -> None:
     shutil.rmtree(suite.cache)
     suite.cache.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", suite.cache], check=True)

@@ -77,7 +77,7 @@ def test_cold_job_publishes_what_it_made(torch: Torch) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_another_user_at_another_path_compiles_again(torch: Torch) -> None:
+def test_another_user_at_another_path_does_not_compile_again(torch: Torch) -> None:
     """Every graph hits and no compiler is started, not even for the header that torch keeps outside of its cache."""
     job = torch.compiled(torch.place / "checkout", uid=UID, options=("--require-warm",))
     assert job.status == 0, job
@@ -90,7 +90,7 @@ def test_another_user_at_another_path_compiles_again(torch: Torch) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_user_without_a_name_compiles_more_than_is_new(torch: Torch) -> None:
+def test_user_without_a_name_compiles_only_what_is_new(torch: Torch) -> None:
     """What is new needs one kernel; its header comes from the store, made by another user in another room."""
     job = torch.compiled(torch.place / "nameless", "cpu", "more", uid=NAMELESS, options=("--publish", "never"))
     assert job.status == 0, job
@@ -101,7 +101,7 @@ def test_user_without_a_name_compiles_more_than_is_new(torch: Torch) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_another_user_of_a_shared_directory_dies(torch: Torch) -> None:
+def test_another_user_of_a_shared_directory_dies_without_ondol(torch: Torch) -> None:
     """The fault: complete, readable, and of no use, because a hit opens its lock for writing."""
     tmp = torch.place / "tmp"
     tmp.mkdir(mode=0o777)
@@ -113,7 +113,7 @@ def test_another_user_of_a_shared_directory_dies(torch: Torch) -> None:
     assert f"{torch.raw}/locks/" in plain.stderr
 
 
-def test_store_with_nothing_good_in_it_fails_a_job(torch: Torch) -> None:
+def test_store_with_nothing_good_in_it_fails_no_job(torch: Torch) -> None:
     """Truncated, emptied, one for another: misses, and none of it reaches torch, whom a cut library would kill."""
     packs = sorted(torch.store.rglob("*.pack"))
     whole = [pack.read_bytes() for pack in packs]

@@ -21,14 +21,14 @@ def jax(program: Program, tools: tuple[str, list[str]], public: Path) -> Warmed:
     return Warmed(Real(program, *tools, "jax", "jax_program.py"), public / "store-of-jax", **EVERYTHING)
 
 
-def test_damaged_entry_fails_a_job(jax: Warmed, tmp_path: Path) -> None:
+def test_damaged_entry_fails_no_job(jax: Warmed, tmp_path: Path) -> None:
     jax.stays_warm()
     jax.survives_damage(tmp_path)
 
 
 @needs_root
 @pytest.mark.root
-def test_program_compiled_again_for_another_user(jax: Warmed) -> None:
+def test_program_is_not_compiled_again_for_another_user(jax: Warmed) -> None:
     jax.stays_warm(uid=UID)
 
 

@@ -31,7 +31,7 @@ class Compiling:
     """A job that compiles, beside us. `stays`: it waits at its end until somebody kills it."""
 
     def __init__(self, program: Program, store: Path, kernels: Path, *, stays: bool) -> None:
-        script = str(program.programs / "compiling.py")
+        script = str(program.programs / "many_kernels.py")
         command = [program.python, script, str(kernels), str(store if stays else store / "not-there")]
         self.tag = uuid.uuid4().hex
         self.process = subprocess.Popen(

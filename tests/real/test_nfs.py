@@ -38,7 +38,7 @@ def warnings(job: dict[str, Any]) -> list[str]:
     return [line for line in job["stderr"].splitlines() if line.startswith("ondol: warning:")]
 
 
-def test_something_else_than_three_nfs_clients_was_tested(said: Any) -> None:
+def test_three_nfs_clients_were_tested(said: Any) -> None:
     """The server itself must have seen three hosts that speak 4.2, and no mount may have a tamed cache."""
     assert sorted(said["mounts"]) == ["/mnt/one", "/mnt/three", "/mnt/two"]
     for kind, *options in said["mounts"].values():
@@ -52,18 +52,18 @@ def test_something_else_than_three_nfs_clients_was_tested(said: Any) -> None:
     assert json.loads(said["stats"]["stdout"])["file_system"] == "nfs4"
 
 
-def test_two_clients_that_make_a_store_at_once_make_two(said: Any) -> None:
+def test_two_clients_that_make_a_store_at_once_make_one(said: Any) -> None:
     """One makes it; the other is told that there is one, or that it lost a race, and changes nothing."""
     assert sorted(init["status"] for init in said["inits"]) == [0, 3], said["inits"]
 
 
-def test_store_on_nfs_serves_only_the_user_or_client_that_filled_it(said: Any) -> None:
+def test_store_on_nfs_serves_every_user_and_client(said: Any) -> None:
     assert told(said["cold"]) == (0, 0, 2, "")
     assert told(said["warm_same_client"]) == (0, 2, 0, "")
     assert told(said["warm_other_client"]) == (0, 2, 0, "")
 
 
-def test_what_a_client_remembers_breaks_its_job(said: Any) -> None:
+def test_what_a_client_remembers_breaks_no_job(said: Any) -> None:
     """A client that has looked may not see what another one adds for a while: that is a miss and nothing else."""
     assert told(said["one_more"]) == (0, 2, 1, "")
     status, hits, compiled, stderr = told(said["at_once_on_other_client"])
@@ -71,7 +71,7 @@ def test_what_a_client_remembers_breaks_its_job(said: Any) -> None:
     assert hits >= 2
 
 
-def test_clients_that_race_mix_or_tear_entries(said: Any) -> None:
+def test_clients_that_race_neither_mix_nor_tear_entries(said: Any) -> None:
     """Two users on two clients publish other bytes for the same kernels at once, some killed on the way: all others end well.
 
     The stand-in ends with another status as soon as it sees an entry with files of two producers or with half a file.
@@ -88,21 +88,21 @@ def test_clients_that_race_mix_or_tear_entries(said: Any) -> None:
     assert any(job["status"] == -9 for storm in said["storms"] for job in storm["killed"].values())
 
 
-def test_killed_publisher_blocks_its_own_entries(said: Any) -> None:
+def test_killed_publisher_does_not_block_its_own_entries(said: Any) -> None:
     """Killed twice while publishing; what she got out is used, the rest is published by her next job."""
     there = len(said["storms"][-1]["published"])
     status, hits, compiled, stderr = told(said["killed_twice"])
     assert (status, hits + compiled, stderr) == (0, 8, ""), (said["seed"], there)
 
 
-def test_entries_are_lost_or_bad_after_races_and_kills(said: Any) -> None:
+def test_no_entry_is_lost_or_bad_after_races_and_kills(said: Any) -> None:
     """A client with an empty cache finds every kernel that a job which ended well has used, and no bad pack."""
     assert told(said["fresh"]) == (0, len(said["known"]), 0, ""), said["seed"]
     assert (said["verify"]["status"], said["verify"]["told"]["findings"]) == (0, []), said["seed"]
     assert said["verify"]["told"]["good"] >= len(said["known"])
 
 
-def test_squashed_root_publishes_for_nobody(said: Any) -> None:
+def test_squashed_root_publishes_nothing_and_says_why(said: Any) -> None:
     """What root writes would belong to `nobody`: the job runs warm, leaves nothing behind, and one warning names the cause."""
     job = said["squashed_root"]
     assert told(job)[:3] == (0, len(said["known"]), 1)
@@ -118,7 +118,7 @@ def test_room_on_nfs_while_tmp_works(said: Any) -> None:
     assert job["left"] == []
 
 
-def test_guards_on_two_clients_are_inside_at_once(said: Any) -> None:
+def test_guards_on_two_clients_are_never_inside_at_once(said: Any) -> None:
     """A lock on the directory holds on one client only; the lock file beside it, on all of them."""
     assert [(guard["status"], guard["stdout"]) for guard in said["guards"]] == [(0, "alone\n")] * 18, said["guards"]
     for guard in said["guards"]:
@@ -129,7 +129,7 @@ def test_guards_on_two_clients_are_inside_at_once(said: Any) -> None:
         assert file.endswith("/.cache.ondol-lock")
 
 
-def test_lease_on_nfs_lets_two_in(said: Any) -> None:
+def test_lease_on_nfs_never_lets_two_in(said: Any) -> None:
     for lease in said["leases"]:
         assert lease["status"] in (0, -9), lease
         assert set(lease["stdout"].split()) == {"ok"}, (said["seed"], lease)
@@ -140,7 +140,7 @@ def of(examination: dict[str, Any]) -> list[tuple[str, str]]:
     return [(finding["check"], finding["severity"]) for finding in examination["told"]["findings"]]
 
 
-def test_doctor_blames_a_good_store_on_nfs_or_changes_it(said: Any) -> None:
+def test_doctor_neither_blames_a_good_store_on_nfs_nor_changes_it(said: Any) -> None:
     """The store is made for it: several processes publish and read there, locks or no locks."""
     examined = said["doctor"]["store"]
     assert (examined["status"], of(examined)) == (0, []), examined
@@ -148,46 +148,46 @@ def test_doctor_blames_a_good_store_on_nfs_or_changes_it(said: Any) -> None:
     assert said["doctor"]["changed"] == []
 
 
-def test_doctor_overlooks_that_root_is_squashed(said: Any) -> None:
+def test_doctor_finds_that_root_is_squashed(said: Any) -> None:
     examined = said["doctor"]["as root"]
     assert (examined["status"], of(examined)) == (1, [("publishing", "error")]), examined
     assert "root_squash" in examined["told"]["findings"][0]["why"]
 
 
-def test_doctor_overlooks_a_raw_cache_on_nfs(said: Any) -> None:
+def test_doctor_finds_a_raw_cache_on_nfs(said: Any) -> None:
     """Locks work on this mount, and everything else that can be tried; that it is NFS remains a warning."""
     examined = said["doctor"]["cache"]
     assert (examined["status"], of(examined)) == (0, [("file-system", "warning")]), examined
     assert said["doctor"]["left"] == []
 
 
-def test_doctor_hangs_with_the_stopped_server(said: Any) -> None:
+def test_doctor_does_not_hang_with_the_stopped_server(said: Any) -> None:
     examined = said["doctor"]["no server"]
     assert (examined["status"], of(examined)) == (1, [("reach", "error")]), examined
     assert "does not answer" in examined["told"]["findings"][0]["what"]
     assert examined["told"]["findings"][0]["fix"] == "sudo umount -l /mnt/one"
 
 
-def test_stopped_server_hangs_or_fails_jobs(said: Any) -> None:
+def test_stopped_server_neither_hangs_nor_fails_jobs(said: Any) -> None:
     """On a hard mount, which waits for ever: the job waits `--store-timeout`, runs cold, says so once; its status is its own."""
     assert told(said["no_server"])[:3] == (7, 0, 1)
     (warning,) = warnings(said["no_server"])
     assert "running cold" in warning
 
 
-def test_server_that_stops_during_a_job_hangs_or_fails_it(said: Any) -> None:
+def test_server_that_stops_during_a_job_neither_hangs_nor_fails_it(said: Any) -> None:
     job = said["server_went_meanwhile"]
     assert told(job)[:3] == (0, len(said["known"]), 1)
     (warning,) = warnings(job)
     assert "not everything was published" in warning
 
 
-def test_store_is_lost_after_the_server_came_back(said: Any) -> None:
+def test_store_is_whole_after_the_server_came_back(said: Any) -> None:
     """The same mounts go on as if nothing had happened."""
     assert told(said["server_came_back"]) == (0, len(said["known"]), 0, "")
 
 
-def test_cleaning_on_nfs_fails_readers_or_takes_others_entries(said: Any) -> None:
+def test_cleaning_on_nfs_neither_fails_readers_nor_takes_others_entries(said: Any) -> None:
     """gc on one client while a job reads on another, whose cache still names what is gone: misses, no errors."""
     gc = said["gc"]
     assert (gc["status"], gc["stderr"]) == (0, "")

@@ -18,18 +18,18 @@ def numba(program: Program, tools: tuple[str, list[str]], public: Path) -> Warme
     return Warmed(Real(program, *tools, "numba", "numba_program.py"), public / "store-of-numba")
 
 
-def test_damaged_entry_fails_a_job(numba: Warmed, tmp_path: Path) -> None:
+def test_damaged_entry_fails_no_job(numba: Warmed, tmp_path: Path) -> None:
     numba.stays_warm()
     numba.survives_damage(tmp_path)
 
 
 @needs_root
 @pytest.mark.root
-def test_functions_compiled_again_for_another_user(numba: Warmed) -> None:
+def test_functions_are_not_compiled_again_for_another_user(numba: Warmed) -> None:
     numba.stays_warm(uid=UID)
 
 
-def test_signature_added_later_is_compiled_for_ever(numba: Warmed, tmp_path: Path) -> None:
+def test_signature_added_later_is_published_too(numba: Warmed, tmp_path: Path) -> None:
     """The index of a function is changed in place: a state is an entry, and the newest one is filled."""
     real, store = numba.real, numba.copy(tmp_path / "store")
     added = real.job(store, "float")
@@ -57,7 +57,7 @@ def test_cut_off_file_ends_a_program(numba: Warmed, tmp_path: Path) -> None:
             path.write_bytes(data)
 
 
-def test_other_checkout_is_served(numba: Warmed, public: Path) -> None:
+def test_other_checkout_is_not_served(numba: Warmed, public: Path) -> None:
     """Its key holds the source's directory: another one misses, silently and harmlessly."""
     here, elsewhere = numba.real.script, public / "another-numba-checkout"
     elsewhere.mkdir()
@@ -67,7 +67,7 @@ def test_other_checkout_is_served(numba: Warmed, public: Path) -> None:
     assert (moved.status, moved.made, moved.reused) == (0, 2, 0), moved
 
 
-def test_job_that_did_not_name_it_gets_it(numba: Warmed, tmp_path: Path) -> None:
+def test_job_that_did_not_name_it_does_not_get_it(numba: Warmed, tmp_path: Path) -> None:
     """Numba cannot see that a function in another file has changed: who shares across commits has to want it."""
     program, theirs = numba.real.program, {"NUMBA_CACHE_DIR": str(tmp_path)}
     done = program.ondol("run", "--store", str(numba.store), "--", *numba.real.command(), env=theirs)

@@ -19,13 +19,13 @@ def tilelang(program: Program, tools: tuple[str, list[str]], public: Path) -> Wa
     return Warmed(Real(program, *tools, "tilelang", "tilelang_program.py"), public / "store-of-tilelang")
 
 
-def test_damaged_entry_fails_a_job(tilelang: Warmed, tmp_path: Path) -> None:
+def test_damaged_entry_fails_no_job(tilelang: Warmed, tmp_path: Path) -> None:
     tilelang.survives_damage(tmp_path)
 
 
 @needs_root
 @pytest.mark.root
-def test_kernels_compiled_again_for_another_user_in_another_checkout(tilelang: Warmed, public: Path) -> None:
+def test_kernels_are_not_compiled_again_for_another_user_in_another_checkout(tilelang: Warmed, public: Path) -> None:
     """Without Ondol a cache that is root's ends another user's program at import, before any kernel."""
     real = tilelang.real
     roots = public / "tilelang-of-root"
@@ -40,7 +40,7 @@ def test_kernels_compiled_again_for_another_user_in_another_checkout(tilelang: W
     real.script = here
 
 
-def test_autotuning_result_is_measured_again_or_torn(tilelang: Warmed, tmp_path: Path) -> None:
+def test_autotuning_result_is_neither_measured_again_nor_torn(tilelang: Warmed, tmp_path: Path) -> None:
     """TileLang unpickles what it finds: a torn result ends the program. A whole one saves the measuring."""
     real, store = tilelang.real, tilelang.copy(tmp_path / "store")
 

@@ -101,13 +101,13 @@ def assert_warm(torch: Torch, done: subprocess.CompletedProcess[str]) -> None:
     assert torch.compiled() == 0
 
 
-def test_extensions_built_again_in_another_room(torch: Torch) -> None:
+def test_extensions_are_not_built_again_in_another_room(torch: Torch) -> None:
     assert_warm(torch, torch.job("--require-warm"))
 
 
 @needs_root
 @pytest.mark.root
-def test_extensions_built_again_by_another_user(torch: Torch) -> None:
+def test_extensions_are_not_built_again_by_another_user(torch: Torch) -> None:
     """In a user namespace of its own; root's files look like nobody's there, and are read all the same."""
     reach = torch.program.run([str(TOOLS / "python"), "-c", "import torch"], uid=UID)
     if reach.returncode:
@@ -115,7 +115,7 @@ def test_extensions_built_again_by_another_user(torch: Torch) -> None:
     assert_warm(torch, torch.job("--require-warm", uid=UID))
 
 
-def test_changed_header_is_not_built(torch: Torch) -> None:
+def test_changed_header_is_built(torch: Torch) -> None:
     torch.header.write_text("#define ANSWER 2\n")
     try:
         changed = torch.job("--publish", "never")
@@ -128,7 +128,7 @@ def test_changed_header_is_not_built(torch: Torch) -> None:
     assert_warm(torch, torch.job())  # and back: the time of the header is another one, its contents are the old ones
 
 
-def test_truncated_packs_fail_the_job(torch: Torch, public: Path) -> None:
+def test_truncated_packs_do_not_fail_the_job(torch: Torch, public: Path) -> None:
     whole = torch.store
     torch.store = public / "torch-extensions-cut"
     shutil.copytree(whole, torch.store)
@@ -144,7 +144,7 @@ def test_truncated_packs_fail_the_job(torch: Torch, public: Path) -> None:
     assert torch.compiled() == 4
 
 
-def test_forbidden_namespaces_break_it(torch: Torch) -> None:
+def test_forbidden_namespaces_do_not_break_it(torch: Torch) -> None:
     """Private and cold, said once; the build is the user's own, in the room, and nothing of it is published."""
     forbidden = (
         *("unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c"),
@@ -162,7 +162,7 @@ def test_forbidden_namespaces_break_it(torch: Torch) -> None:
     assert sorted(torch.store.rglob("*.pack")) == packs
 
 
-def test_orphan_lock_hangs_the_next_job(torch: Torch, tmp_path: Path) -> None:
+def test_orphan_lock_does_not_hang_the_next_job(torch: Torch, tmp_path: Path) -> None:
     """Without Ondol: one build killed, and every later process waits for its lock for ever (pytorch#189245)."""
     cache = tmp_path / "shared"
     assert torch.naked(cache, "killing").returncode == -9

@@ -72,7 +72,7 @@ def store(program: Program, public: Path, request: pytest.FixtureRequest) -> Ite
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_kernels_compiled_again_at_another_path(triton: Triton, store: Path, public: Path) -> None:
+def test_kernels_are_not_compiled_again_at_another_path(triton: Triton, store: Path, public: Path) -> None:
     """C8: cold once; then every kernel hits, in another room and in another checkout."""
     cold = triton.job(store)
     assert (cold.status, cold.compiled, cold.hits) == (0, 2, 0), cold
@@ -94,7 +94,7 @@ def test_plainly_copied_cache_misses_where_ondol_hits(triton: Triton, public: Pa
     assert triton.plain(tmp_path / "moved").compiled == 2
 
 
-def test_require_warm_passes_a_job_that_compiled(triton: Triton, store: Path) -> None:
+def test_require_warm_does_not_pass_a_job_that_compiled(triton: Triton, store: Path) -> None:
     cold = triton.job(store, "--require-warm", "--frozen")
     assert cold.status == 122
     assert "scale_and_shift" in cold.stderr
@@ -157,7 +157,9 @@ def test_seed_001_read_only_store_breaks_misses(triton: Triton, store: Path) -> 
 
 
 @pytest.mark.parametrize("variable", ["TRITON_CACHE_DIR", "TRITON_HOME"])
-def test_users_own_cache_directory_overridden(triton: Triton, store: Path, tmp_path: Path, variable: str) -> None:
+def test_users_own_cache_directory_is_not_overridden(
+    triton: Triton, store: Path, tmp_path: Path, variable: str
+) -> None:
     theirs: dict[str, Any] = {variable: str(tmp_path)}
     job = triton.job(store, **theirs)
     assert (job.status, job.compiled) == (0, 2)
@@ -166,7 +168,7 @@ def test_users_own_cache_directory_overridden(triton: Triton, store: Path, tmp_p
     assert list(store.rglob("*.pack")) == []
 
 
-def test_users_cache_manager_clobbered(triton: Triton, store: Path, tmp_path: Path) -> None:
+def test_users_cache_manager_is_not_clobbered(triton: Triton, store: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from triton.runtime.cache import FileCacheManager\n"
         "class Mine(FileCacheManager):\n"
@@ -182,7 +184,7 @@ def test_users_cache_manager_clobbered(triton: Triton, store: Path, tmp_path: Pa
     assert triton.job(store).hits == 2
 
 
-def test_helper_library_built_again_or_given_to_another_python(
+def test_helper_library_is_neither_built_again_nor_given_to_another_python(
     program: Program, store: Path, public: Path, tmp_path: Path
 ) -> None:
     """Host code travels under processor, C library and Python ABI; kernels under `any`."""
@@ -204,7 +206,7 @@ def test_helper_library_built_again_or_given_to_another_python(
     assert "cpython-3" in fingerprints[1]
 
 
-def test_autotune_leftovers_and_half_files_travel(triton: Triton, store: Path) -> None:
+def test_autotune_leftovers_and_half_files_do_not_travel(triton: Triton, store: Path) -> None:
     """Temporary directories of killed compilers stay in the room that dies with them."""
     leave = (
         'mkdir -p "$TRITON_CACHE_DIR/$(printf "A%.0s" $(seq 52))/tmp.pid_1_x"; '

@@ -30,12 +30,12 @@ class Machine:
 
     def plain(self, cache: Path, fastest: int = 0, **env: str) -> Run:
         environment = self.env(fastest, {"TRITON_CACHE_DIR": str(cache), **env})
-        return Run(self.program.run([self.program.python, f"{self.program.programs}/tuning.py"], env=environment))
+        return Run(self.program.run([self.program.python, f"{self.program.programs}/tuned_kernel.py"], env=environment))
 
     def job(self, *options: str, fastest: int = 0, gpu: tuple[str, str] = H200, **env: str) -> Run:
         python, programs = self.program.python, self.program.programs
         ondol = [python, f"{programs}/on_a_gpu.py", *gpu, "run", "--store", str(self.store), *options, "--"]
-        return Run(self.program.run([*ondol, python, f"{programs}/tuning.py"], env=self.env(fastest, env)))
+        return Run(self.program.run([*ondol, python, f"{programs}/tuned_kernel.py"], env=self.env(fastest, env)))
 
     def tuned(self) -> list[dict[str, str]]:
         listed = json.loads(self.program.ondol("store", "ls", "--store", str(self.store), "--json").stdout)["entries"]
@@ -64,7 +64,7 @@ def machine(tuned: tuple[Machine, Run], tmp_path: Path) -> Machine:
     return Machine(tuned[0].program, tuned[0].driver, copy)
 
 
-def test_every_job_measures_again(tuned: tuple[Machine, Run], machine: Machine) -> None:
+def test_no_job_measures_again(tuned: tuple[Machine, Run], machine: Machine) -> None:
     cold = tuned[1]
     assert (cold.status, cold.made, cold.said["answer"]) == (0, CONFIGURATIONS, 128), cold
     assert len(machine.tuned()) == 1
@@ -74,7 +74,7 @@ def test_every_job_measures_again(tuned: tuple[Machine, Run], machine: Machine) 
     assert (by_variable.made, by_variable.reused) == (0, 1)
 
 
-def test_choice_is_fixed_for_jobs_that_did_not_ask(machine: Machine) -> None:
+def test_choice_is_not_fixed_for_jobs_that_did_not_ask(machine: Machine) -> None:
     """Whoever keeps no results measures, whatever the store holds."""
     left = machine.job(fastest=2)
     assert (left.made, left.reused, left.said["answer"]) == (CONFIGURATIONS, 0, 256), left
@@ -85,7 +85,7 @@ H100 = ("nvidia-580.159.04", "NVIDIA H100")
 
 
 @pytest.mark.parametrize("kept", [{"KEPT": "1"}, {"TRITON_CACHE_AUTOTUNING": "1"}], ids=["program", "user"])
-def test_results_that_are_kept_anyway_are_measured_again_in_every_job(machine: Machine, kept: dict[str, Any]) -> None:
+def test_results_that_are_kept_anyway_are_not_measured_again(machine: Machine, kept: dict[str, Any]) -> None:
     """Without an option: plain Triton finds them again in its own cache, so a job must not be slower than that."""
     cold = machine.job(fastest=2, gpu=H100, **kept)
     assert (cold.made, cold.said["answer"]) == (CONFIGURATIONS, 256), cold
@@ -97,14 +97,14 @@ def test_results_that_are_kept_anyway_are_measured_again_in_every_job(machine: M
 
 
 @pytest.mark.parametrize("off", ["--no-triton-autotune", "--triton-autotune=off"])
-def test_results_are_shared_by_a_job_that_switched_it_off(machine: Machine, off: str) -> None:
+def test_results_are_not_shared_by_a_job_that_switched_it_off(machine: Machine, off: str) -> None:
     dropped = machine.job(off, fastest=2, KEPT="1")
     assert (dropped.made, dropped.reused, dropped.said["answer"]) == (CONFIGURATIONS, 0, 256), dropped
     machine.job(off, fastest=2, gpu=H100, KEPT="1")
     assert len(machine.tuned()) == 1
 
 
-def test_adopted_cache_loses_its_results(machine: Machine, tmp_path: Path) -> None:
+def test_adopted_cache_keeps_its_results(machine: Machine, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert machine.plain(cache, fastest=2, KEPT="1").made == CONFIGURATIONS
     python, programs = machine.program.python, machine.program.programs
@@ -117,7 +117,7 @@ def test_adopted_cache_loses_its_results(machine: Machine, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("gpu", [H100, ("nvidia-590.1.1", "NVIDIA H200")])
-def test_result_of_another_model_or_driver_is_taken(machine: Machine, gpu: tuple[str, str]) -> None:
+def test_result_of_another_model_or_driver_is_not_taken(machine: Machine, gpu: tuple[str, str]) -> None:
     """Both are the compile target sm_90: Triton's own key cannot tell them apart."""
     other = machine.job("--triton-autotune", fastest=2, gpu=gpu)
     assert (other.made, other.said["answer"]) == (CONFIGURATIONS, 256), other
@@ -125,7 +125,7 @@ def test_result_of_another_model_or_driver_is_taken(machine: Machine, gpu: tuple
 
 
 @pytest.mark.parametrize("option", ["--frozen", "--require-warm"])
-def test_performance_job_runs_what_others_measured(machine: Machine, option: str) -> None:
+def test_performance_job_does_not_run_what_others_measured(machine: Machine, option: str) -> None:
     perf = machine.job("--triton-autotune", option, fastest=2)
     assert (perf.status, perf.made, perf.reused, perf.said["answer"]) == (0, CONFIGURATIONS, 0, 256), perf
     assert "triton: autotuning results are neither taken nor given" in perf.stderr
@@ -136,7 +136,7 @@ def test_performance_job_runs_what_others_measured(machine: Machine, option: str
     assert len(machine.tuned()) == 1
 
 
-def test_torn_result_ends_a_program(machine: Machine, tmp_path: Path) -> None:
+def test_torn_result_ends_no_program(machine: Machine, tmp_path: Path) -> None:
     """Without Ondol it does; a damaged pack is a miss."""
     cache = tmp_path / "cache"
     assert machine.plain(cache, TRITON_CACHE_AUTOTUNING="1").made == CONFIGURATIONS
@@ -157,7 +157,7 @@ def test_torn_result_ends_a_program(machine: Machine, tmp_path: Path) -> None:
     assert machine.job("--triton-autotune").reused == 1
 
 
-def test_machine_that_cannot_name_its_gpu_shares_results(machine: Machine) -> None:
+def test_machine_that_cannot_name_its_gpu_shares_no_results(machine: Machine) -> None:
     run = machine.job("--triton-autotune", "-v", gpu=("", ""))
     assert run.made == CONFIGURATIONS
     assert "triton: 1 unplaced, not published" in run.stderr

@@ -52,7 +52,7 @@ def job(program: Program, place: Path, uid: int | None = None) -> subprocess.Com
 
 @needs_root
 @pytest.mark.root
-def test_module_built_again_in_another_room_and_by_another_user(program: Program, place: Path) -> None:
+def test_module_is_not_built_again_in_another_room_or_by_another_user(program: Program, place: Path) -> None:
     assert "1 new, 1 published" in job(program, place).stderr
     compiled = (place / "count").read_text()
     assert compiled.count("run") == 2

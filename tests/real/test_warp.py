@@ -17,7 +17,7 @@ def warp(program: Program, tools: tuple[str, list[str]], public: Path) -> Warmed
     return Warmed(Real(program, *tools, "warp", "warp_program.py"), public / "store-of-warp")
 
 
-def test_damaged_entry_fails_a_job(warp: Warmed, tmp_path: Path) -> None:
+def test_damaged_entry_fails_no_job(warp: Warmed, tmp_path: Path) -> None:
     assert warp.cold.made == 3
     warp.stays_warm()
     warp.survives_damage(tmp_path)
@@ -25,7 +25,7 @@ def test_damaged_entry_fails_a_job(warp: Warmed, tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_modules_compiled_again_for_another_user(warp: Warmed, public: Path) -> None:
+def test_modules_are_not_compiled_again_for_another_user(warp: Warmed, public: Path) -> None:
     """Without Ondol a cache that only root can write ends another user's program at the first module that is not in it."""
     roots = public / "warp-of-root"
     roots.mkdir()

@@ -68,7 +68,7 @@ def test_tool_without_a_variable_is_filled_for_who_asks() -> None:
     assert "/room" in asked.remark
 
 
-def test_autotuning_is_switched_on_for_who_did_not_ask() -> None:
+def test_autotuning_is_not_switched_on_for_who_did_not_ask() -> None:
     triton = BY_NAME["triton"]
     assert "TRITON_CACHE_AUTOTUNING" not in table.plan(triton, {}, "/room", asked=True).env
     wished = ToolWish(tuning=True)

@@ -57,7 +57,7 @@ def test_limited_writers_count_in_their_scopes_only() -> None:
         assert rule(owner, scope) is expected, (marker_owner, owner, scope)
 
 
-def test_everybody_outside_a_user_namespace_looks_the_same() -> None:
+def test_nobody_outside_a_user_namespace_is_trusted_for_looking_the_same() -> None:
     assert not trusts(ROOT, NOBODY, nobody=NOBODY, anyone=True)
     assert trusts(ROOT, NOBODY, nobody=None, anyone=True)
     reader = owners.Reader(NOBODY, frozenset(), NOBODY)
@@ -103,7 +103,7 @@ def test_an_event_decides_which_scopes_are_read_and_written(
     assert bool(found.passed_over) is not kept
 
 
-def test_untrusted_job_writes_what_trusted_jobs_read() -> None:
+def test_untrusted_job_does_not_write_what_trusted_jobs_read() -> None:
     """C9, over the whole table: no setting lets an untrusted event write what any trusted job of a CI system reads."""
     names = ("auto", "main", "pr-7", PR7, "pr-8", "x", "nightly")
     read = {scope for name in names for scope in policy.scopes(name, TRUSTED).read}
@@ -148,7 +148,7 @@ def test_only_what_settings_event_and_status_allow_is_published(
         ("h/" + "x" * 500, "h/" + "x" * 501),
     ],
 )
-def test_two_repositories_share_the_scope_of_a_pull_request(one: str, other: str) -> None:
+def test_two_repositories_do_not_share_the_scope_of_a_pull_request(one: str, other: str) -> None:
     scopes = [policy.pull_request_scope("7", name) for name in (one, other)]
     assert scopes[0] != scopes[1]
     assert all(is_plain_name(scope) and scope.startswith("pr-7@") for scope in scopes)

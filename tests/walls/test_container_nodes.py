@@ -108,7 +108,7 @@ MAPPED = "--uidmap 0:100000:65536 --gidmap 0:100000:65536"
     [("--user 1000:1000", "1000 1"), ("--user 4321:0", "4321 1"), (f"{MAPPED} --user 7:7", "7 0")],
     ids=["uid 1000", "uid without a name", "mapped users"],
 )
-def test_other_user_in_a_container_is_cold_or_locked_out(
+def test_other_user_in_a_container_is_warm_where_it_can_be_trusted(
     suite: Suite, pyz: Path, program: Program, shared_store: Path, user: str, expected: str
 ) -> None:
     """Checkout, store and program are read-only there. Where users are mapped nobody can be trusted: cold, and said."""
@@ -135,7 +135,9 @@ def test_n(n):
 
 @pytest.mark.fault
 @pytest.mark.parametrize("how", ["stop", "kill", "client"])
-def test_container_goes_and_an_item_gets_no_verdict(suite: Suite, pyz: Path, podman: Podman, how: str) -> None:
+def test_whichever_way_a_container_goes_every_item_gets_a_verdict(
+    suite: Suite, pyz: Path, podman: Podman, how: str
+) -> None:
     """Asked to end: what runs may end. Killed, or its podman killed: that costs an attempt, and no container runs on."""
     suite.write(test_a=WAITING)
     process, journal = start(suite, pyz, f"--engine=podman:{IMAGE}", "--nodes=2", "--devices=cpu:1")

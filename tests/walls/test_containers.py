@@ -68,7 +68,7 @@ def flags_for(program: Program, store: Path, place: Path, *options: str, **how: 
 
 @pytest.mark.parametrize("given", [False, True], ids=["anybody", "given"])
 @pytest.mark.parametrize("user", USERS)
-def test_container_with_another_user_is_cold_or_locked_out(
+def test_container_with_another_user_is_warm(
     machine: Machine, program: Program, shared_store: Path, place: Path, user: str, given: bool
 ) -> None:
     """Filled for it, used by it, written by it, harvested and removed by us; with --uid it even owns the room."""
@@ -90,7 +90,7 @@ def test_container_with_another_user_is_cold_or_locked_out(
     assert rooms_in(place) == []
 
 
-def test_entry_from_a_container_is_bound_to_its_path(
+def test_entry_from_a_container_is_not_bound_to_its_path(
     machine: Machine, program: Program, shared_store: Path, place: Path
 ) -> None:
     """Made at /ondol/room, used at /elsewhere/caches, and by a job on this side: a hit every time."""
@@ -103,7 +103,7 @@ def test_entry_from_a_container_is_bound_to_its_path(
     assert program.job(shared_store, "one").hits == 1
 
 
-def test_roots_files_in_an_ordinary_users_room_are_lost(
+def test_roots_files_in_an_ordinary_users_room_are_not_lost(
     machine: Machine, program: Program, shared_store: Path, place: Path
 ) -> None:
     """As docker does it: the room is a CI user's, in the container is root. What can be read is published."""
@@ -120,7 +120,7 @@ def test_roots_files_in_an_ordinary_users_room_are_lost(
     assert rooms_in(place) == []
 
 
-def test_pull_request_in_a_container_reaches_the_store(
+def test_pull_request_in_a_container_does_not_reach_the_store(
     machine: Machine, program: Program, shared_store: Path, place: Path
 ) -> None:
     """The store is not there at all for what runs inside; close on this side decides by the event."""
@@ -132,7 +132,9 @@ def test_pull_request_in_a_container_reaches_the_store(
     assert (titles(shared_store), titles(shared_store, PULL_REQUEST_SCOPE)) == (set(), {"one"})
 
 
-def test_container_leaves_a_trap(machine: Machine, program: Program, shared_store: Path, place: Path) -> None:
+def test_trap_that_a_container_leaves_catches_nobody(
+    machine: Machine, program: Program, shared_store: Path, place: Path
+) -> None:
     """Root inside plants links, devices and setuid files; what it can make there is all it can do."""
     trap = """
 import os, stat
@@ -160,7 +162,7 @@ os.chmod("/ondol/room", 0o000)
 
 
 @pytest.mark.parametrize("user", ["root", "uid 1000", "uid without a name"])
-def test_job_inside_on_a_read_only_store_is_cold(
+def test_job_inside_on_a_read_only_store_is_warm(
     machine: Machine, program: Program, shared_store: Path, place: Path, user: str
 ) -> None:
     """One file, mounted; the store mounted read-only; no network, no HOME: everything that is there is used."""
@@ -173,7 +175,9 @@ def test_job_inside_on_a_read_only_store_is_cold(
     assert "warning" not in done.stderr
 
 
-def test_running_container_loses_its_room(machine: Machine, program: Program, shared_store: Path, place: Path) -> None:
+def test_running_container_does_not_lose_its_room(
+    machine: Machine, program: Program, shared_store: Path, place: Path
+) -> None:
     """Older than any open room may get, and no process here names it: but a container still stands in it."""
     import os
     import subprocess
@@ -204,7 +208,7 @@ def test_running_container_loses_its_room(machine: Machine, program: Program, sh
 
 
 @pytest.mark.real
-def test_real_triton_in_a_container_is_cold(
+def test_real_triton_in_a_container_is_warm(
     program: Program, machine: Machine, shared_store: Path, public: Path, place: Path
 ) -> None:
     """Two containers as uid 1000 with this machine's whole tree as image: the second compiles nothing."""

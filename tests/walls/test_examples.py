@@ -123,7 +123,7 @@ def runner(host: Host) -> Runner:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_github_action_leaves_a_room_or_loses_what_was_made(runner: Runner, end: str) -> None:
+def test_github_action_leaves_no_room_and_loses_nothing_that_was_made(runner: Runner, end: str) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     steps = load("github/steps.yml")["jobs"]["ops"]["steps"]
     given = {**steps[1]["with"], "store": str(runner.host.store)}
@@ -144,7 +144,7 @@ def test_github_action_leaves_a_room_or_loses_what_was_made(runner: Runner, end:
     assert runner.read("GITHUB_OUTPUT")["room"].startswith(str(runner.host.rooms))
 
 
-def test_github_action_is_fooled_by_what_steps_set(runner: Runner) -> None:
+def test_github_action_is_not_fooled_by_what_steps_set(runner: Runner) -> None:
     """A step may set any variable for the steps after it; the action's last step is one of these."""
     given = {"store": str(runner.host.store), "tools": "triton", "publish": "never"}
     assert runner.node("action/open.js", "success", given).returncode == 0
@@ -162,7 +162,7 @@ def test_github_action_is_fooled_by_what_steps_set(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("status", ["", "nonsense", "Success"])
-def test_github_action_publishes_without_knowing_how_the_job_ended(runner: Runner, status: str) -> None:
+def test_github_action_knows_how_the_job_ended_when_it_publishes(runner: Runner, status: str) -> None:
     given = {"store": str(runner.host.store), "tools": "triton", "publish": "on-success"}
     assert runner.node("action/open.js", "success", given).returncode == 0
     assert runner.step("pytest").returncode == 0
@@ -170,13 +170,13 @@ def test_github_action_publishes_without_knowing_how_the_job_ended(runner: Runne
     assert runner.host.published() == set()
 
 
-def test_github_action_fails_a_job_for_want_of_a_python(runner: Runner) -> None:
+def test_github_action_fails_no_job_for_want_of_a_python(runner: Runner) -> None:
     opened = runner.node("action/open.js", "success", {"python": "/no/such/python"})
     assert (opened.returncode, opened.stdout.startswith("::warning title=Ondol::")) == (0, True), opened
     assert runner.node("action/close.js", "success", {}).returncode == 0
 
 
-def test_github_action_hides_what_was_asked_for(runner: Runner) -> None:
+def test_github_action_shows_what_was_asked_for(runner: Runner) -> None:
     given = {"store": str(runner.host.store), "tools": "triton", "options": "--require-warm"}
     assert runner.node("action/open.js", "success", given).returncode == 0
     assert runner.step("pytest").returncode == 0
@@ -199,7 +199,7 @@ def test_the_example_for_github_containers_warms_a_job(host: Host, end: str) -> 
     host.check(end)
 
 
-def test_container_example_is_cold_the_second_time(host: Host) -> None:
+def test_container_example_is_warm_the_second_time(host: Host) -> None:
     runner = Runner(host)
     job = load("github/container.yml")["jobs"]["ops"]
     scripts = [step["run"] for step in job["steps"] if "run" in step]
@@ -341,7 +341,7 @@ def test_the_example_for_ranks_warms_a_job(host: Host) -> None:
 # -- linting -------------------------------------------------------------------------------------------------------
 
 
-def test_yaml_is_untidy() -> None:
+def test_yaml_is_tidy() -> None:
     lint_yaml([ROOT / "action.yml", EXAMPLES])
 
 
@@ -371,7 +371,7 @@ FILES = sorted(path for path in EXAMPLES.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
-def test_shell_has_a_trap(path: Path) -> None:
+def test_shell_has_no_trap(path: Path) -> None:
     scripts = shell_of(path)
     assert scripts
     for dialect, script in scripts:

@@ -116,7 +116,7 @@ TRICKS: list[Trick] = [
 
 
 @pytest.mark.parametrize("trick", TRICKS, ids=lambda trick: trick.__name__)
-def test_trick_publishes_or_escapes(program: Program, shared_store: Path, place: Path, trick: Trick) -> None:
+def test_no_trick_publishes_or_escapes(program: Program, shared_store: Path, place: Path, trick: Trick) -> None:
     """The secret is a whole, good entry of somebody else's: what must not travel is not refused for being broken."""
     secret = place / "secret"
     write_triton_entry(secret, 1, name="secret")
@@ -148,7 +148,7 @@ def test_note_inside_the_room_is_not_believed(program: Program, shared_store: Pa
     assert rooms_in(place) == []
 
 
-def test_room_of_somebodys_making_is_closed(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_of_somebodys_making_is_not_closed(program: Program, shared_store: Path, place: Path) -> None:
     """A directory of the right name in a public place, with a note in it that asks us to publish what is inside."""
     real = open_room(program, shared_store, place)
     assert program.run(standin(program, "forged"), env=real.env).returncode == 0
@@ -166,7 +166,7 @@ def test_room_of_somebodys_making_is_closed(program: Program, shared_store: Path
 
 @needs_root
 @pytest.mark.root
-def test_room_of_another_user_is_closed(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_of_another_user_is_not_closed(program: Program, shared_store: Path, place: Path) -> None:
     """Root, in the belief that it is its own."""
     theirs = open_room(program, shared_store, place, uid=1234)
     done = program.ondol("close", str(theirs.path), "--status", "0")
@@ -176,7 +176,9 @@ def test_room_of_another_user_is_closed(program: Program, shared_store: Path, pl
 
 @needs_root
 @pytest.mark.root
-def test_files_that_we_may_not_delete_hold_up_the_next_job(program: Program, shared_store: Path, place: Path) -> None:
+def test_files_that_we_may_not_delete_do_not_hold_up_the_next_job(
+    program: Program, shared_store: Path, place: Path
+) -> None:
     """A container's root left them in the room of an ordinary user. They stay, it is said whose they are, and root cleans."""
     opened = open_room(program, shared_store, place, "--at", "/ondol/room", uid=1234)
     precious = opened.inner / "tmp" / "theirs"
@@ -202,7 +204,7 @@ def test_files_that_we_may_not_delete_hold_up_the_next_job(program: Program, sha
 
 @needs_root
 @pytest.mark.root
-def test_open_room_lets_other_users_of_the_machine_in(program: Program, shared_store: Path, place: Path) -> None:
+def test_open_room_lets_no_other_user_of_the_machine_in(program: Program, shared_store: Path, place: Path) -> None:
     """Inside it is open to every UID of the container; on this side of the wall nobody gets that far."""
     opened = open_room(program, shared_store, place, "--at", "/ondol/room", uid=1234)
     assert opened.inner.stat().st_mode & 0o777 == 0o777
@@ -213,7 +215,7 @@ def test_open_room_lets_other_users_of_the_machine_in(program: Program, shared_s
 
 @needs_root
 @pytest.mark.root
-def test_room_for_another_user_cannot_be_used_by_it(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_for_another_user_can_be_used_by_it(program: Program, shared_store: Path, place: Path) -> None:
     """Without a mount: root gives the inside away; the note beside it stays root's."""
     opened = open_room(program, shared_store, place, "--uid", "1234")
     done = program.run(standin(program, "one"), uid=1234, env=opened.env)
@@ -226,7 +228,7 @@ def test_room_for_another_user_cannot_be_used_by_it(program: Program, shared_sto
     assert rooms_in(place) == []
 
 
-def test_room_for_another_user_without_root_is_opened_to_everybody(
+def test_room_for_another_user_without_root_is_not_opened_to_everybody(
     program: Program, shared_store: Path, place: Path
 ) -> None:
     how: dict[str, Any] = {"uid": 1234} if os.geteuid() == 0 else {}

@@ -68,14 +68,14 @@ def tree(public: Path, pyz: Path, pure: Path) -> Iterator[Tree]:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_two_builds_of_the_same_sources_differ(tmp_path: Path, pure: Path) -> None:
+def test_two_builds_of_the_same_sources_are_the_same(tmp_path: Path, pure: Path) -> None:
     assert one_file.build(tmp_path / "again.pyz", with_libzstd=False).read_bytes() == pure.read_bytes()
 
 
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("uid", [0, 4321])
-def test_job_in_a_bare_tree_is_cold(tree: Tree, uid: int) -> None:
+def test_job_in_a_bare_tree_is_warm(tree: Tree, uid: int) -> None:
     job = ["/ondol.pyz", "run", "--store", "/store", "--tools", "triton", "--", tree.python, "-I", "/standin.py"]
     first = tree.run(*job, f"kernel-{uid}", uid=uid)
     assert (first.returncode, "1 published" in first.stderr) == (0, True), first
@@ -120,7 +120,7 @@ def test_own_default_store_in_a_bare_tree(tree: Tree) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_machine_without_any_zstd_fails_the_job(tree: Tree) -> None:
+def test_machine_without_any_zstd_does_not_fail_the_job(tree: Tree) -> None:
     """The pure file in the bare tree: nothing can be unpacked, and that is said, with what to do."""
     job = ["run", "--store", "/store", "--tools", "triton", "--", tree.python, "-I", "/standin.py"]
     assert tree.run("/ondol.pyz", *job, "a", uid=0).returncode == 0
@@ -165,7 +165,7 @@ def test_n(n, device):
     ],
     ids=["forked", "spawned", "on nodes", "on nodes, spawned"],
 )
-def test_suite_needs_the_installed_package(
+def test_suite_does_not_need_the_installed_package(
     pyz: Path, bare_pytest: Path, tmp_path: Path, store_path: Path, how: list[str]
 ) -> None:
     """Modules of the checkout are found as by `python -m pytest`; what a test starts knows nothing of our file."""
@@ -179,7 +179,7 @@ def test_suite_needs_the_installed_package(
 
 @pytest.mark.parametrize("variables", [{}, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}], ids=["found", "not looked for"])
 @pytest.mark.parametrize("beside", [False, True], ids=["installed", "file beside the installed package"])
-def test_plugin_is_registered_twice_or_not_at_all(
+def test_plugin_is_registered_once(
     pyz: Path, tmp_path: Path, store_path: Path, beside: bool, variables: dict[str, str]
 ) -> None:
     (tmp_path / "test_a.py").write_text("def test_1(device): pass\n")
@@ -191,7 +191,7 @@ def test_plugin_is_registered_twice_or_not_at_all(
     assert "cannot be rewritten" not in done.stdout
 
 
-def test_python_without_pytest_is_met_with_a_traceback(pyz: Path) -> None:
+def test_python_without_pytest_is_met_without_a_traceback(pyz: Path) -> None:
     for words in (["test"], ["node", "--check"]):
         done = subprocess.run(
             [PYTHON, "-I", "-S", str(pyz), *words], capture_output=True, text=True, check=False, env={}
@@ -200,7 +200,7 @@ def test_python_without_pytest_is_met_with_a_traceback(pyz: Path) -> None:
         assert done.stderr.startswith(f"ondol: error: ondol {words[0]} needs pytest, and {PYTHON} has none\n"), done
 
 
-def test_cache_at_a_fixed_path_is_cold_from_the_file(pyz: Path, store_path: Path) -> None:
+def test_cache_at_a_fixed_path_works_from_the_file(pyz: Path, store_path: Path) -> None:
     if why := fixed_place.why_not({"x": "/tmp"}):
         pytest.skip(f"fixed paths are not possible here: {why}")
     job = [sys.executable, "-I", str(pyz), "run", "--store", str(store_path), "--tools", "torch-extensions", "--"]

@@ -24,7 +24,7 @@ def use(program: Program, opened: Any, *kernels: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_room_over_several_processes_is_cold_the_second_time(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_over_several_processes_is_warm_the_second_time(program: Program, shared_store: Path, place: Path) -> None:
     first = open_room(program, shared_store, place)
     assert use(program, first, "one", "two")["compiled"] == 2
     closed = first.close()
@@ -40,7 +40,7 @@ def test_room_over_several_processes_is_cold_the_second_time(program: Program, s
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize("folder", ["plain", "with space", "quote ' \" $HOME `id`", "star*"])
-def test_path_with_odd_characters_breaks_the_shell(
+def test_path_with_odd_characters_does_not_break_the_shell(
     program: Program, shared_store: Path, place: Path, shell: str, folder: str
 ) -> None:
     base = place / folder
@@ -62,7 +62,7 @@ exit $rc
     assert titles(shared_store) == {"one"}
 
 
-def test_word_that_a_shell_would_take_apart_is_printed_for_a_container(
+def test_word_that_a_shell_would_take_apart_is_refused_for_a_container(
     program: Program, shared_store: Path, place: Path
 ) -> None:
     """`docker run $(ondol open …)` takes no quotes out: what would need them is refused, and no room stays."""
@@ -76,7 +76,7 @@ def test_word_that_a_shell_would_take_apart_is_printed_for_a_container(
 
 
 @pytest.mark.parametrize("runtime", ["docker", "podman", "apptainer", "enroot", "pyxis", "slurm"])
-def test_mount_without_a_mode_or_variable_is_printed(
+def test_every_mount_is_printed_with_its_mode_and_variables(
     program: Program, shared_store: Path, place: Path, runtime: str
 ) -> None:
     file = place / "room"
@@ -128,7 +128,7 @@ def test_what_a_failed_or_cancelled_job_made_goes_by_the_rule(
     assert rooms_in(place) == []
 
 
-def test_room_that_is_not_there_fails_the_job(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_that_is_not_there_does_not_fail_the_job(program: Program, shared_store: Path, place: Path) -> None:
     """Closed twice, swept, never opened: the job may be long over, and keeps its status."""
     opened = open_room(program, shared_store, place)
     assert opened.close().status == 0
@@ -141,7 +141,7 @@ def test_room_that_is_not_there_fails_the_job(program: Program, shared_store: Pa
     assert program.ondol("close", str(opened.path)).returncode == 2  # nobody said how it ended
 
 
-def test_machine_without_a_place_for_a_room_fails_the_job(program: Program, shared_store: Path) -> None:
+def test_machine_without_a_place_for_a_room_does_not_fail_the_job(program: Program, shared_store: Path) -> None:
     code = """
 import sys
 from ondol.host import filesystem
@@ -157,7 +157,7 @@ sys.exit(main(sys.argv[1:]))
     assert (done.returncode, done.stdout) == (123, "")
 
 
-def test_store_that_is_not_there_fails_the_open(program: Program, place: Path) -> None:
+def test_store_that_is_not_there_does_not_fail_the_open(program: Program, place: Path) -> None:
     opened = open_room(program, place / "no-store", place)
     assert use(program, opened, "one")["compiled"] == 1
     closed = opened.close()
@@ -165,7 +165,7 @@ def test_store_that_is_not_there_fails_the_open(program: Program, place: Path) -
     assert "running cold" in closed.stderr
 
 
-def test_pull_request_publishes_for_everybody(program: Program, shared_store: Path, place: Path) -> None:
+def test_pull_request_does_not_publish_for_everybody(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place, env=PULL_REQUEST)
     use(program, opened, "one")
     opened.close()
@@ -188,7 +188,9 @@ def test_event_that_changes_on_the_way_is_not_believed(
     assert titles(shared_store) | titles(shared_store, PULL_REQUEST_SCOPE) == set()
 
 
-def test_variables_that_a_step_sets_decide_about_publishing(program: Program, shared_store: Path, place: Path) -> None:
+def test_variables_that_a_step_sets_do_not_decide_about_publishing(
+    program: Program, shared_store: Path, place: Path
+) -> None:
     """ONDOL_PUBLISH, ONDOL_SCOPE and ONDOL_STORE of a job's own step come too late."""
     other = place / "other"
     assert program.ondol("store", "init", str(other)).returncode == 0
@@ -206,13 +208,13 @@ def test_command_line_of_close_has_no_say(program: Program, shared_store: Path, 
     assert opened.close("0", "--publish", "on-success").triton["published"] == 1
 
 
-def test_warmth_that_was_asked_for_is_not_checked(program: Program, shared_store: Path, place: Path) -> None:
+def test_warmth_that_was_asked_for_is_checked(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place, "--require-warm")
     use(program, opened, "one")
     assert opened.close().status == 122
 
 
-def test_open_room_is_swept_by_the_next_job(program: Program, shared_store: Path, place: Path) -> None:
+def test_open_room_is_not_swept_by_the_next_job(program: Program, shared_store: Path, place: Path) -> None:
     """Its opener is dead by design. It stays for days, unless the machine was started anew; then it goes."""
     opened = open_room(program, shared_store, place)
     (opened.inner / "tmp" / "work").write_text("unfinished")
@@ -224,7 +226,7 @@ def test_open_room_is_swept_by_the_next_job(program: Program, shared_store: Path
     assert not opened.path.exists()
 
 
-def test_old_room_with_somebody_in_it_is_swept(program: Program, shared_store: Path, place: Path) -> None:
+def test_old_room_with_somebody_in_it_is_not_swept(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place)
     old = time.time() - room.OPEN_AGE - 60
     os.utime(opened.path / room.OPEN, (old, old))
@@ -248,7 +250,7 @@ def test_old_room_with_somebody_in_it_is_swept(program: Program, shared_store: P
     assert not opened.path.exists()
 
 
-def test_room_of_before_the_reboot_stays(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_of_before_the_reboot_is_swept(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place)
     owner = process.Owner.decode((opened.path / room.OPENER).read_bytes())
     assert owner
@@ -257,7 +259,7 @@ def test_room_of_before_the_reboot_stays(program: Program, shared_store: Path, p
     assert not opened.path.exists()
 
 
-def test_close_that_is_killed_leaves_the_room_for_ever(program: Program, shared_store: Path, place: Path) -> None:
+def test_room_of_a_close_that_was_killed_is_swept(program: Program, shared_store: Path, place: Path) -> None:
     opened = open_room(program, shared_store, place)
     use(program, opened, "one")
     code = """
@@ -293,7 +295,7 @@ def test_github_step_gets_variables_and_gives_them_back(program: Program, shared
     assert done.returncode == 2
 
 
-def test_shell_keeps_a_tmpdir_that_is_gone(program: Program, shared_store: Path, place: Path) -> None:
+def test_shell_does_not_keep_a_tmpdir_that_is_gone(program: Program, shared_store: Path, place: Path) -> None:
     ondol = shlex.join([program.python, "-m", "ondol"])
     options = shlex.join(["--store", str(shared_store), "--tools", "triton", "--room-dir", str(place)])
     script = f"""

@@ -103,7 +103,7 @@ def finish(*running: subprocess.Popen[str]) -> list[tuple[int, str, str]]:
     return [(status, out, err) for out, err, status in ended]
 
 
-def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> None:
+def test_sixteen_ranks_fill_one_room(ranks: Ranks, program: Program) -> None:
     program.job(ranks.store, "warm")
     # A kernel of its own for each: the stand-in makes other bytes every time, and two that race for one would mix them.
     command = ["sh", "-c", f'{TOGETHER.rstrip()} "new-$RANK"', "sh", *standin(program, "warm")]
@@ -123,7 +123,7 @@ def test_sixteen_ranks_fill_sixteen_rooms(ranks: Ranks, program: Program) -> Non
 @pytest.mark.parametrize(
     ("version", "options", "rooms"), [("3.1.0", (), 3), ("3.1.0", ("--share", "all"), 1), ("3.2.0", (), 1)]
 )
-def test_ranks_of_a_racing_triton_share_a_directory(
+def test_ranks_of_a_racing_triton_do_not_share_a_directory(
     ranks: Ranks, program: Program, place: Path, version: str, options: tuple[str, ...], rooms: int
 ) -> None:
     """Before 3.2 two of its processes can lose each other's temporary files: each rank gets a room, which is said once."""
@@ -138,7 +138,7 @@ def test_ranks_of_a_racing_triton_share_a_directory(
     assert sum(f"Triton {version}" in err for _, _, err in ended) == (rooms == 3)
 
 
-def test_first_rank_killed_while_filling_holds_the_others(ranks: Ranks, program: Program) -> None:
+def test_first_rank_killed_while_filling_does_not_hold_the_others(ranks: Ranks, program: Program) -> None:
     """It holds the lock; its helper lives on. The kernel lets go for it, and the next one fills anew."""
     code = """
 import os, signal
@@ -162,7 +162,7 @@ before._fill = fill_for_ever
         os.kill(helper, signal.SIGKILL)
 
 
-def test_rank_that_holds_the_lock_for_ever_holds_the_others(ranks: Ranks, program: Program) -> None:
+def test_rank_that_holds_the_lock_for_ever_does_not_hold_the_others(ranks: Ranks, program: Program) -> None:
     """After a bounded time a rank has a room of its own, and says so."""
     program.job(ranks.store, "warm")
     hold = """
@@ -182,7 +182,7 @@ before._fill = lambda job: (print("filling", flush=True), signal.pause())
 
 
 @pytest.mark.parametrize("statuses", [(0, 3), (3, 0)], ids=["last fails", "last succeeds"])
-def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple[int, int]) -> None:
+def test_half_a_job_is_not_published(ranks: Ranks, program: Program, statuses: tuple[int, int]) -> None:
     """`on-success`: one rank failed, another did not, and the job as a whole did not succeed."""
     options = ("--publish", "on-success")
     wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done; exit {}'
@@ -201,7 +201,7 @@ def test_half_a_job_is_published(ranks: Ranks, program: Program, statuses: tuple
     assert list(ranks.base.iterdir()) == []
 
 
-def test_rank_that_vanishes_is_waited_for_or_costs_the_others_their_work(ranks: Ranks, program: Program) -> None:
+def test_rank_that_vanishes_is_not_waited_for_and_costs_the_others_nothing(ranks: Ranks, program: Program) -> None:
     """Its Ondol is killed, its command lives on in the room: the last one publishes and leaves it; a later job sweeps."""
     wait = 'until [ -e "$MEET/go" ]; do sleep 0.05; done'
     alone: dict[str, Any] = {"ranks": 2, "code": NOTHING_BESIDE}
@@ -226,7 +226,7 @@ def test_rank_that_vanishes_is_waited_for_or_costs_the_others_their_work(ranks: 
     assert rooms_in(ranks.base) == []
 
 
-def test_ranks_of_different_jobs_meet(ranks: Ranks, program: Program) -> None:
+def test_ranks_of_different_jobs_do_not_meet(ranks: Ranks, program: Program) -> None:
     """Another step, another store, another scope, or no wish to share: a room of one's own."""
     other = ranks.place / "other"
     assert program.ondol("store", "init", str(other)).returncode == 0
@@ -247,7 +247,7 @@ def test_ranks_of_different_jobs_meet(ranks: Ranks, program: Program) -> None:
     assert list(ranks.base.iterdir()) == []
 
 
-def test_variables_that_a_site_unsets_break_the_way_out(ranks: Ranks, program: Program) -> None:
+def test_variables_that_a_site_unsets_do_not_break_the_way_out(ranks: Ranks, program: Program) -> None:
     """The script unsets every SLURM variable for what it starts; Ondol read them when it began."""
     script = f"for name in $(env | sed -n 's/^\\(SLURM[A-Z_]*\\)=.*/\\1/p'); do unset $name; done\n{TOGETHER}"
     command = ["sh", "-c", script, "sh", *standin(program, "one")]
@@ -263,7 +263,7 @@ def meetings(base: Path) -> list[Path]:
 
 @needs_root
 @pytest.mark.root
-def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Program) -> None:
+def test_meeting_place_that_somebody_planted_is_not_used(ranks: Ranks, program: Program) -> None:
     """Its name can be guessed and its parent is /tmp: whose it is decides."""
     hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
@@ -275,7 +275,7 @@ def test_meeting_place_that_somebody_planted_is_used(ranks: Ranks, program: Prog
     assert json.loads(out)["compiled"] == 1
 
 
-def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
+def test_meeting_place_that_is_swept_at_its_birth_sends_no_rank_away(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between making it and having its lock: another rank finds it empty, and removes it. Twice, then not."""
@@ -296,7 +296,7 @@ def test_meeting_place_that_is_swept_at_its_birth_sends_a_rank_away(
         rendezvous.meet(str(place / "not-there"), "0" * 32, 5.0)
 
 
-def test_meeting_places_of_the_dead_stay(ranks: Ranks, program: Program) -> None:
+def test_meeting_places_of_the_dead_go(ranks: Ranks, program: Program) -> None:
     hold = "import ondol.jobs.sharing as s\ns.leave = lambda job, status: (setattr(job.shared, 'left', True), job.let_go_of_room())[1]\n"
     assert finish(ranks.start(0, "true", ranks=2, code=hold))[0][0] == 0
     assert len(meetings(ranks.base)) == 1
