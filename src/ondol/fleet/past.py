@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ondol.fleet.record import MEASURED, RunRecord
-from ondol.fleet.verdict import Verdict
+from ondol.fleet.verdict import BAD, INCOMPLETE, Verdict
 
 FORMAT = 1
 #: Durations that are remembered of one test: the usual one is the middle of the newest.
 _NEWEST = 20
 _MEASURED = frozenset(verdict.value for verdict in MEASURED)
 _SKIPPED = Verdict.SKIPPED.value
-_BAD = frozenset(verdict.value for verdict in Verdict if verdict.bad)
-_INCOMPLETE = frozenset(verdict.value for verdict in Verdict if verdict.incomplete)
 _VERDICTS = frozenset(verdict.value for verdict in Verdict)
 
 
@@ -30,11 +28,11 @@ class Outcome(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        return self.verdict in _BAD
+        return self.verdict in BAD
 
     @property
     def unknown(self) -> bool:
-        return self.verdict in _INCOMPLETE
+        return self.verdict in INCOMPLETE
 
 
 class PastRun(NamedTuple):

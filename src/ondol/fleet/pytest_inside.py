@@ -29,6 +29,11 @@ from _pytest.junitxml import xml_key
 from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_skip_marks
 
+try:
+    from _pytest.subtests import failed_subtests_key
+except ImportError:  # pytest < 9
+    failed_subtests_key = None  # type: ignore[assignment]
+
 from ondol.fleet import xdist
 from ondol.fleet.messages import once
 
@@ -491,11 +496,7 @@ def _bring_benchmarks_home(config: pytest.Config, taken: list[dict[str, Any]]) -
 
 def _failed_subtests(config: pytest.Config) -> Any:
     """Where pytest ≥ 9 counts failed subtests: it fails their test by that count, wherever it reports."""
-    try:
-        from _pytest.subtests import failed_subtests_key
-    except ImportError:
-        return {}
-    return config.stash.get(failed_subtests_key, {})
+    return config.stash.get(failed_subtests_key, {}) if failed_subtests_key else {}
 
 
 class CutOff:

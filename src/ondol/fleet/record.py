@@ -15,7 +15,7 @@ from typing import Any
 from ondol.errors import UsageError
 from ondol.fleet import journal, messages
 from ondol.fleet.messages import NodeStory, Report, never
-from ondol.fleet.verdict import Attempt, Cause, Verdict
+from ondol.fleet.verdict import BAD, INCOMPLETE, Attempt, Cause, Verdict
 
 #: What an attempt that was cut off had printed is called, in its `output`.
 STREAMS = ("stdout", "stderr")
@@ -78,7 +78,7 @@ class ItemRecord:
 
     @property
     def failed(self) -> bool:
-        return bool(self.verdict) and Verdict(self.verdict).bad
+        return self.verdict in BAD
 
     @property
     def muted(self) -> bool:
@@ -154,7 +154,7 @@ class RunRecord:
     @property
     def unknown(self) -> int:
         """Items of which nobody knows whether they are good."""
-        return sum(bool(item.verdict) and Verdict(item.verdict).incomplete for item in self.items)
+        return sum(item.verdict in INCOMPLETE for item in self.items)
 
     def measured(self) -> dict[str, float]:
         """Node id → how long it took, for those that came to their end."""

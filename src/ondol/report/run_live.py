@@ -6,14 +6,13 @@ from typing import Any
 
 from ondol.fleet.messages import NodeLost
 from ondol.fleet.record import RunRecord
-from ondol.fleet.verdict import Verdict
+from ondol.fleet.verdict import BAD
 from ondol.report.terminal_window import Window
 
 #: Seconds between two drawings.
 PACE = 0.2
 #: Failures that are shown, the newest last; and how many times its usual duration makes an item late.
 SHOWN, LATE = 3, 2
-_BAD = {verdict.value for verdict in Verdict if verdict.bad}
 
 
 class LiveView:
@@ -77,7 +76,7 @@ class LiveView:
     def _paint(self, line: str) -> str:
         """Failures red, what takes much longer than it should yellow."""
         first = line.split(maxsplit=1)[:1]
-        code = "31" if first and first[0] in _BAD else "33" if " s late  " in line else ""
+        code = "31" if first and first[0] in BAD else "33" if " s late  " in line else ""
         return f"\x1b[{code}m{line}\x1b[0m" if code else line
 
     def _estimate(self, left: list[str], record: RunRecord, aside: dict[str, str]) -> str:

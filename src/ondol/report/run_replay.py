@@ -12,7 +12,7 @@ import pytest
 from ondol.fleet import pytest_inside, xdist
 from ondol.fleet.outcome import of_reports
 from ondol.fleet.record import STREAMS, AttemptRecord, ItemRecord, RunRecord
-from ondol.fleet.verdict import Final, Verdict
+from ondol.fleet.verdict import INCOMPLETE, Final, Verdict
 from ondol.report.attempt_logs import AttemptLogs
 from ondol.report.run_live import LiveView
 
@@ -115,7 +115,7 @@ class PytestShow:
     def result(self, number: int, item: ItemRecord) -> str:
         """Returns what went wrong beside, in words."""
         trouble = self._logs.write(number, item)
-        if not Verdict(item.verdict).incomplete:  # pytest has no word for it: summary, journal and exit status have
+        if item.verdict not in INCOMPLETE:  # pytest has no word for it: summary, journal and exit status have
             self._replay(number, item)
         elif item.verdict == Verdict.DEVICE_LOST.value:
             pytest_inside.remember_as_failed(self.config, item.nodeid)

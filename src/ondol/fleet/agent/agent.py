@@ -26,6 +26,8 @@ from ondol.host import killing, proctree
 
 #: Who wakes so much later than it meant to was stopped; less than that is a busy machine.
 STOOD_STILL = 1.0
+#: Seconds for which an agent listens to nobody while each worker has more items than these ahead.
+NAP, MANY = 0.002, 4
 #: Seconds between the first and the last process of a node to which Slurm sends its SIGTERM.
 NOTICE_PATIENCE = 2.0
 
@@ -74,6 +76,8 @@ class Agent:
         try:
             while not (self.leaving and not self._busy()):
                 self._turn()
+                if self._nobody_needs_us():
+                    time.sleep(NAP)
         finally:
             self._end_everything()
         self._flush(final=True)
@@ -105,6 +109,12 @@ class Agent:
             self.probes.remove(probe)
             self.tell(messages.Probed(probe.device, probe.fault()))
         self._flush()
+
+    def _nobody_needs_us(self) -> bool:
+        """All have so many short items in hand that nobody waits: what they say meanwhile is heard together."""
+        keepers = self._keepers()
+        busy = bool(keepers) and all(len(keeper.ahead) > MANY and keeper.ladder is None for keeper in keepers)
+        return busy and not (self._outbox or self.probes or self.interrupting or self.leaving)
 
     def _patience(self, now: float) -> float | None:
         looks = [k.next_look(now) for k in self._keepers()] + [p.next_look(now) for p in self.probes]

@@ -124,12 +124,10 @@ class Controller:
 
     def run(self) -> None:
         """Until every item has its verdict."""
+        self._hand_out()
         while not self.scheduler.finished:
-            if not self.stop_reason:
-                self.act(self.scheduler.step())
-            if self.scheduler.finished:
-                break
-            self._listen()
+            if self._listen():
+                self._hand_out()  # the next item is on its way before anything is shown
             if self._to_show:
                 self._show_one(self._to_show.popleft())
             self._check_limits()
@@ -139,13 +137,22 @@ class Controller:
         self.show_all()
         self._finish()
 
-    def _listen(self) -> None:
+    def _hand_out(self) -> None:
+        """All that can be; what is done about that may make more possible."""
+        while not self.stop_reason and (actions := self.scheduler.step()):
+            self.act(actions)
+
+    def _listen(self) -> bool:
+        """Whether anything has happened."""
         timeout = 0.0 if self._to_show else self._patience()
-        for event in self.link.receive(timeout, self.interrupts.fileno()):
+        events = self.link.receive(timeout, self.interrupts.fileno())
+        for event in events:
             self._handle(event)
-        if self.link.gone:
+        gone = self.link.gone
+        if gone:
             self.act(self.losses.agent_died(self.link.bury().how))
         self.show.moved(self.record)
+        return bool(events) or gone
 
     def _interrupted_twice(self) -> bool:
         """Obeys the first Ctrl-C; True for the second."""
@@ -362,11 +369,8 @@ class Controller:
 
     def _on_ended(self, event: Ended) -> None:
         self._end(event)
-        # The next item is on its way before anything is shown; with -x the showing may be what stops it.
         if self.settings.careful:
-            self.show_all()
-        if not self.stop_reason:
-            self.act(self.scheduler.step())
+            self.show_all()  # before the next item is handed out: with -x the showing may be what stops it
 
     def _end(self, event: Ended) -> None:
         reports = [*self.running.pop(event.slot).reports, *event.reports, *opened(event.block)]

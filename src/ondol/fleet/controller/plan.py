@@ -37,9 +37,9 @@ def make_plan(
     dist: str = "no",
 ) -> Plan:
     plan = Plan()
-    groups = xdist.groups([_ties(item, dist) for item in session.items])
-    for index, item in enumerate(session.items):
-        wishes = wishes_of(item)
+    wanted = [wishes_of(item) for item in session.items]
+    groups = xdist.groups([_ties(item, dist, wishes) for item, wishes in zip(session.items, wanted, strict=True)])
+    for index, (item, wishes) in enumerate(zip(session.items, wanted, strict=True)):
         needs_prepare = bool(getattr(item, "ondol_prepare", None))
         after = len(session.items) + index if needs_prepare else None
         plan.works.append(
@@ -89,11 +89,11 @@ def wishes_of(item: pytest.Item) -> dict[str, Any]:
     return found
 
 
-def _ties(item: pytest.Item, dist: str) -> list[str]:
+def _ties(item: pytest.Item, dist: str, wishes: dict[str, Any]) -> list[str]:
     """Suites that were marked for xdist keep their meaning, whatever `--dist` says."""
     marker = item.get_closest_marker("xdist_group")
     theirs = "" if marker is None else marker.args[0] if marker.args else marker.kwargs.get("name", "")
-    return xdist.ties(item.nodeid, dist, str(wishes_of(item).get("group", "")), str(theirs))
+    return xdist.ties(item.nodeid, dist, str(wishes.get("group", "")), str(theirs))
 
 
 def _deadline(item: pytest.Item, wishes: dict[str, Any], default: float, grace: float) -> float:
