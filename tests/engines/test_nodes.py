@@ -455,6 +455,8 @@ def test_an_interrupt_while_nodes_are_on_their_way_is_heard(suite: Suite) -> Non
     suite.write(test_a="def test_1(): pass\n")
     process, journal = start(suite, "--launch=sh -c ': {agent}; touch queued; exec sleep 600'")
     assert suite.wait_for((suite.path / "queued").exists)
+    # Nodes are asked for while pytest still reads its arguments, where an interrupt ends it in another way.
+    assert suite.wait_for(lambda: journal.exists() and b'"e": "planned"' in journal.read_bytes())
     (controller,) = proctree.children(process.pid)
     os.kill(controller, signal.SIGINT)
     result = end_of(suite, process, journal)

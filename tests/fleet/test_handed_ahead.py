@@ -29,7 +29,7 @@ wire.Channel.send = count
 
 @pytest.fixture
 def handed_ahead(request):
-    worker = request.config.pluginmanager.get_plugin("ondol-worker")._worker
+    worker = request.config.pluginmanager.get_plugin("ondol-worker").worker
     return lambda: bool(select.select([worker.lane.reading], [], [], 60)[0])
 
 def pytest_sessionfinish(session):

@@ -26,6 +26,26 @@ TABLE = """
 """
 
 
+CLEANS = """
+    import os
+    import _pytest.pathlib
+    real = _pytest.pathlib.cleanup_numbered_dir
+    def clean(*given):
+        with open(os.environ["LOG"], "a") as log: log.write("cleans\\n")
+        real(*given)
+    _pytest.pathlib.cleanup_numbered_dir = clean
+"""
+
+
+@pytest.mark.parametrize("flags", WAYS)
+def test_temporary_directories_of_earlier_runs_are_cleared_away_once(suite, flags) -> None:
+    """pytest plans it when it makes its own; every worker has inherited that plan, and looked through all of them."""
+    suite.write(conftest=CLEANS, test_a="def test_1(tmp_path): pass\ndef test_2(tmp_path): pass\n")
+    ours = suite.pytest(*ONCE, *flags, devices="cpu:2")
+    assert "2 passed" in ours.summary, ours.output
+    assert ours.log == ["cleans"]
+
+
 @pytest.mark.parametrize("flags", WAYS)
 def test_a_conftest_writes_its_table_when_the_session_finishes(suite, flags) -> None:
     suite.write(

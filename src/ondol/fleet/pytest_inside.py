@@ -16,7 +16,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,11 +28,6 @@ from _pytest.debugging import pytestPDB
 from _pytest.junitxml import xml_key
 from _pytest.runner import CallInfo
 from _pytest.skipping import evaluate_skip_marks
-
-try:
-    from _pytest.subtests import failed_subtests_key
-except ImportError:  # pytest < 9
-    failed_subtests_key = None  # type: ignore[assignment]
 
 from ondol.fleet import xdist
 from ondol.fleet.messages import once
@@ -278,6 +273,8 @@ def own_base_temp(config: pytest.Config, base: Path | None, name: str) -> None:
     own = base / name
     own.mkdir(mode=0o700, parents=True, exist_ok=True)
     factory._basetemp = own
+    # Where pytest ≥ 9 keeps what clears away earlier runs' directories: the controller does that, once.
+    factory._exit_stack = ExitStack()
 
 
 def forget_exit_handlers() -> None:
@@ -360,7 +357,7 @@ def _workerinput(env: dict[str, str]) -> dict[str, Any]:
 def be_xdist_worker(config: pytest.Config, env: dict[str, str]) -> None:
     """What plugins and suites look at to keep the workers' databases, ports and files apart."""
     if xdist.WORKER in env and not hasattr(config, "workerinput"):
-        given = ast.literal_eval(env.pop(INPUT, "{}"))
+        given = ast.literal_eval(env.pop(INPUT)) if INPUT in env else {}
         os.environ.pop(INPUT, None)
         config.workerinput = {**_workerinput(env), **given}  # type: ignore[attr-defined]
         config.workeroutput = {}  # type: ignore[attr-defined]
@@ -496,7 +493,11 @@ def _bring_benchmarks_home(config: pytest.Config, taken: list[dict[str, Any]]) -
 
 def _failed_subtests(config: pytest.Config) -> Any:
     """Where pytest ≥ 9 counts failed subtests: it fails their test by that count, wherever it reports."""
-    return config.stash.get(failed_subtests_key, {}) if failed_subtests_key else {}
+    try:
+        from _pytest.subtests import failed_subtests_key
+    except ImportError:
+        return {}
+    return config.stash.get(failed_subtests_key, {})
 
 
 class CutOff:

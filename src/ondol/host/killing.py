@@ -5,7 +5,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 
 from ondol.foreign_text import is_number
 from ondol.host import proctree
@@ -66,6 +67,25 @@ def kill_all(pids: Iterable[int], own: int) -> None:
         time.sleep(0.005)
     for one in trackers:
         send(one, signal.SIGKILL)
+
+
+def end_below(but: Collection[int] = ()) -> None:
+    """Every process below this one, except these, now."""
+    own = os.getpid()
+    for _ in range(50):
+        below = proctree.descendants(own, but=but)
+        if not below:
+            return
+        kill_all(below, own)
+        for pid in proctree.children(own):
+            if pid not in but:
+                reap(pid)
+
+
+def reap(pid: int) -> None:
+    """If it has ended."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 def native_dump_command(pid: int) -> list[str] | None:

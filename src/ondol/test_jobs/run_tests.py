@@ -180,12 +180,7 @@ def end_leftovers() -> None:
         if not any(proctree.alive(pid) for pid in proctree.children(own) if pid not in bounded.helpers):
             break
         select.select([], [], [], 0.02)
-    for _ in range(50):
-        below = proctree.descendants(own, but=bounded.helpers)
-        if not below:
-            return
-        killing.kill_all(below, own)
-        _reap_all()
+    killing.end_below(but=bounded.helpers)
 
 
 def _reap_all() -> None:

@@ -17,7 +17,7 @@ from itertools import count
 
 from ondol.fleet import messages, wire
 from ondol.fleet.agent.keeper import HostSlot, Keeper
-from ondol.fleet.agent.launch import Launcher, SpawnLauncher
+from ondol.fleet.agent.launch import Launcher, Reborn, SpawnLauncher
 from ondol.fleet.agent.probe import RunningProbe
 from ondol.fleet.agent.spares import Spares
 from ondol.fleet.messages import Command, Done, Ended, FromWorker, Late, Message, RunItem, never
@@ -78,8 +78,12 @@ class Agent:
                 self._turn()
                 if self._nobody_needs_us():
                     time.sleep(NAP)
-        finally:
+        except Reborn:
+            raise  # a worker, which has nothing to end
+        except BaseException:
             self._end_everything()
+            raise
+        self._end_everything()
         self._flush(final=True)
 
     def _turn(self) -> None:
@@ -574,7 +578,7 @@ class Agent:
         strays = [p for p in proctree.children(os.getpid()) if p not in known]
         killing.kill_all({*strays, *(d for p in strays for d in proctree.descendants(p))}, os.getpid())
         for stray in strays:
-            _reap(stray)
+            killing.reap(stray)
 
     def _unreapable(self, keeper: Keeper, what: str) -> None:
         """SIGKILL did not end it: it hangs in the kernel. Nothing may wait for it any longer."""
@@ -591,18 +595,4 @@ class Agent:
 
     def _end_everything(self) -> None:
         """Now. Used when nobody is left to report to, and when the user insists."""
-        own = os.getpid()
-        for _ in range(50):
-            below = proctree.descendants(own)
-            if not below:
-                return
-            killing.kill_all(below, own)
-            for pid in proctree.children(own):
-                _reap(pid)
-
-
-def _reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        pass
+        killing.end_below()

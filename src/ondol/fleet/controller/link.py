@@ -107,10 +107,7 @@ class AgentLink:
         strays = {p for p in proctree.children(os.getpid()) if p not in self._before and not _in_our_group(p)}
         killing.kill_all({*strays, *(d for p in strays for d in proctree.descendants(p))}, os.getpid())
         for pid in strays:
-            try:
-                os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                continue
+            killing.reap(pid)
         return buried
 
 

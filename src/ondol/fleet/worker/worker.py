@@ -29,6 +29,7 @@ from ondol.host import proctree
 from ondol.host.gpu_context import cuda_fault
 from ondol.host.killing import DUMP_SIGNAL
 
+_NAME = "ondol-worker"
 DEVICE_KEY = pytest.StashKey["Place"]()
 
 
@@ -44,11 +45,8 @@ def settle_in(place: Place, dump_fd: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(file=dump_fd, all_threads=True)
     faulthandler.register(DUMP_SIGNAL, file=dump_fd, all_threads=True, chain=False)
-    try:
-        # Out of memory, the kernel should choose the test and not the supervisor.
-        Path("/proc/self/oom_score_adj").write_text("500")
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+        file.write(b"500")  # out of memory, the kernel should choose the test and not the supervisor
     os.environ.update(place.env)
     os.environ["TMPDIR"] = place.tmpdir
     tempfile.tempdir = place.tmpdir  # made for us: there is no need to try it out
@@ -57,20 +55,20 @@ def settle_in(place: Place, dump_fd: int) -> None:
 class WorkerPlugin:
     """Listens to pytest in the worker."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    worker: Worker
+    serving = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._worker.enter("setup")
+        self.worker.enter("setup")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self) -> None:
-        self._worker.enter("call")
+        self.worker.enter("call")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        self._worker.enter("teardown")
+        self.worker.enter("teardown")
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
@@ -79,31 +77,31 @@ class WorkerPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._worker.send_report(report)
+        self.worker.send_report(report)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
         """What a wider fixture makes outlives the item by design."""
-        baseline = self._worker.baseline
+        baseline = self.worker.baseline
         if fixturedef.scope == "function" or baseline is None:
             return (yield)
         before = hygiene.take()
         try:
             return (yield)
         finally:
-            self._worker.baseline = hygiene.absorb(baseline, before, hygiene.take())
+            self.worker.baseline = hygiene.absorb(baseline, before, hygiene.take())
 
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         if fixturedef.scope != "function":
-            self._worker.finished_wide = True
+            self.worker.finished_wide = True
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
-        if when == "collect" or not self._worker.serving:
+        if when == "collect" or not self.serving:
             return  # the controller has collected too, and whoever begins to listen is told everything again
         data = pytest_inside.warning_to_wire(warning_message, when, nodeid, location)
-        self._worker.warn(data)
+        self.worker.warn(data)
 
 
 class Worker:
@@ -117,7 +115,6 @@ class Worker:
         self.baseline: hygiene.Snapshot | None = None
         self._before: hygiene.Snapshot | None = None
         self.finished_wide = False
-        self.serving = False
         self._any_failed = False
         self.ran = 0
         self._pid = os.getpid()
@@ -128,9 +125,9 @@ class Worker:
         self._reported: pytest.TestReport | None = None
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = self.place
-        pytest_inside.refuse_debuggers()
         pytest_inside.be_xdist_worker(self.config, self.place.env)
-        self.config.pluginmanager.register(WorkerPlugin(self), "ondol-worker")
+        self._plugin = listen(self.config)
+        self._plugin.worker = self
 
     def send(self, message: FromWorker) -> None:
         self._be_ourselves()
@@ -172,7 +169,7 @@ class Worker:
 
     def serve(self) -> None:
         """Until told to end, or until the agent is gone."""
-        self.serving = True
+        self._plugin.serving = True
         self.channel.send(messages.Hello())
         ahead: RunItem | None = None
         while True:
@@ -340,9 +337,21 @@ def shorten(text: str) -> str:
 
 def be_quiet(config: pytest.Config) -> None:
     """No fork shows, writes or ends what is the controller's. Done in the agent, no worker need do it again."""
-    pytest_inside.forget_exit_handlers()
-    pytest_inside.silence_terminal(config)
-    pytest_inside.unregister_reporters(config)
+    if not config.pluginmanager.hasplugin(_NAME):
+        pytest_inside.forget_exit_handlers()
+        pytest_inside.silence_terminal(config)
+        pytest_inside.unregister_reporters(config)
+        listen(config)
+
+
+def listen(config: pytest.Config) -> WorkerPlugin:
+    """What a worker listens with: as little as possible is left to be done after the fork, where each write copies."""
+    plugin: WorkerPlugin | None = config.pluginmanager.get_plugin(_NAME)
+    if plugin is None:
+        pytest_inside.refuse_debuggers()
+        plugin = WorkerPlugin()
+        config.pluginmanager.register(plugin, _NAME)
+    return plugin
 
 
 def begin_in_fork(session: pytest.Session, base: Path | None, given: Given) -> None:
