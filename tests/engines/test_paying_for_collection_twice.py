@@ -175,7 +175,7 @@ def test_a_file_is_blamed_for_a_signal_that_came_from_outside(suite: Suite) -> N
 def test_a_collection_that_hangs_here_is_said_to_hang_in_who_listens_to_the_nodes(suite: Suite) -> None:
     hangs = "import conftest, time\nwhile not conftest.WHERE: time.sleep(600)\ndef test_1(): pass\n"
     suite.write(conftest=CONFTEST, test_a=hangs)
-    result = suite.ondol(*ONE, "--collect-timeout=6", devices="cpu:1")
+    result = suite.ondol(*ONE, "--collect-timeout=15", devices="cpu:1")
     assert f'it hung at File "{suite.path}/test_a.py", line 2' in result.output
     assert suite.all_gone()
 
