@@ -103,7 +103,8 @@ class Guard:
                 # Now: the command may replace the very venv that we live in (`uv sync`).
                 self._safely("nothing will be healed", signature.load)
             self.report.status = exitcodes.INTERNAL  # until the command has ended
-            self._safely("how the command ended is all that is known", self._attempt)
+            attempts = partial(run_until_final, self._request.retries, self._run_command, self._mended_after)
+            self._safely("how the command ended is all that is known", partial(attempts, self._tell, self._safely))
             return self.report.status
         finally:
             self._safely("the lock goes with this process", self._lock.release)
@@ -116,9 +117,6 @@ class Guard:
         family = healing.family_of(self._lock.cache)
         if family:
             self._heal(family)
-
-    def _attempt(self) -> None:
-        run_until_final(self._request.retries, self._run_command, self._mended_after, self._tell, self._safely)
 
     def _run_command(self) -> bytes:
         def on_end(ended: command.CommandEnded) -> None:

@@ -19,13 +19,9 @@ from ondol.jobs.job import Job
 def run(job: Job, on_end: Callable[[command.CommandEnded], None]) -> None:
     """As `ondol guard` does it."""
     signature.load()  # before the command, which may replace the very venv that we live in
-    guarded_command.run_until_final(
-        job.retries,
-        lambda: guarded_command.run_captured(job.argv, job.env, on_end, job.report.warn, through=job.through),
-        partial(_mended, job),
-        job.report.remarks.append,
-        lambda _otherwise, step: step(),
-    )
+    attempt = partial(guarded_command.run_captured, job.argv, job.env, on_end, job.report.warn, through=job.through)
+    tell = job.report.remarks.append
+    guarded_command.run_until_final(job.retries, attempt, partial(_mended, job), tell, lambda _otherwise, step: step())
 
 
 def _mended(job: Job, tail: bytes) -> bool:
