@@ -48,13 +48,15 @@ def case(request, tmp_path: Path):
         "PYTHONDONTWRITEBYTECODE": "1",
         "ONDOL_STORE": str(tmp_path / "store"),
         "TMPDIR": "/tmp",
+        # Of what is installed here each suite gets what it names, and not a second of imports for all the others.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTEST_TIMEOUT": "400",  # anyio gives its tests 20 s, which a busy machine may need
     }
 
     def run(*words: str) -> Outcome:
         junit = tmp_path / "out.xml"
         junit.unlink(missing_ok=True)
-        plugins = ["-p", "no:cacheprovider", *([] if "structlog" in folder else ["-p", "no:asyncio"])]
+        plugins = ["-p", "no:cacheprovider", "-p", "asyncio" if "structlog" in folder else "no:asyncio"]
         done = subprocess.run(
             [sys.executable, "-m", *words, "-q", *plugins, f"--junitxml={junit}", *tests],
             cwd=suites / "sources" / folder if folder else tmp_path,
