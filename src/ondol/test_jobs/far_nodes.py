@@ -46,10 +46,10 @@ class Far:
             config.pluginmanager.register(self._listener, "ondol-listener")
             config.add_cleanup(self.drop)
 
-    def join(self, config: pytest.Config, plan: Plan) -> "Far":
+    def join(self, config: pytest.Config, plan: Plan, chosen: bool) -> "Far":
+        """`chosen`: what was planned is a part of what nodes collect."""
         options = config.option
         rules = {"hygiene": options.ondol_hygiene, "recycle_after": options.ondol_recycle_after}
-        chosen = bool(options.ondol_rerun or options.ondol_shard)
         self._go = Go(plan.ids, limits_of(options)._asdict(), rules, chosen)
         self._terms.prepares = len(plan.prepares)
         return self

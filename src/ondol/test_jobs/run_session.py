@@ -126,7 +126,7 @@ def run_session(
     try:
         with Interrupts() as interrupts:
             private = [book.fileno(), *interrupts.descriptors()]
-            links = far.join(config, plan) if far else LocalAgent(session, fleet, tmpdir, private)
+            links = far.join(config, plan, settings.chosen) if far else LocalAgent(session, fleet, tmpdir, private)
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
             book.write(*([muted] if muted != NOTHING_KNOWN else []), *map(journal.Note, notes))
             live = _live_view(config, known)
