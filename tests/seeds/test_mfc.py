@@ -27,43 +27,43 @@ told = told_by("mfc")
 @pytest.mark.real
 class TestIncident:
     @pytest.mark.parametrize("package", ["pandas", "scipy"])
-    def test_it_does_not_happen_without_ondol(self, told: Told, package: str) -> None:
+    def test_without_ondol_every_leg_fails_and_so_does_the_next_run(self, told: Told, package: str) -> None:
         """C01, C02, C08: either form of the damage fails all legs, and all of the next run."""
         waves = told.before[package]
         assert [(wave["installed"], wave["signs"][package]) for wave in waves] == [(0, 9), (0, 9)]
 
-    def test_a_lock_in_tmpdir_is_a_remedy(self, told: Told) -> None:
+    def test_a_lock_in_tmpdir_is_no_remedy(self, told: Told) -> None:
         """C17 to C21, C30, C31: legs with a bad TMPDIR never try, the others meet the entry as ever."""
         flock = told.before["flock"]
         assert flock["never_tried"] == BAD_TMPDIR
         assert (flock["installed"], sum(flock["signs"].values()) >= 5) == (0, True)
 
-    def test_cleaning_costs_only_what_is_bad(self, told: Told) -> None:
+    def test_cleaning_the_cache_costs_good_wheels_too(self, told: Told) -> None:
         """C39: what Ondol is compared with does install, and fetches good wheels too; how many depends on who met whom."""
         clean = told.before["clean"]
         assert clean["installed"] >= 1
         assert clean["cleaned"] >= 1
         assert set(clean["fetched"]) > {"pandas", "scipy"}
 
-    def test_it_still_happens_with_ondol(self, told: Told) -> None:
+    def test_with_ondol_every_leg_installs_whatever_its_tmpdir(self, told: Told) -> None:
         """C05, C18, C22, C30: all nine, whatever their TMPDIR."""
         assert (told.status, told.facts["gone"]) == (0, True)
         assert (told.after["first"]["installed"], told.after["second"]["installed"]) == (9, 9)
 
-    def test_every_leg_heals(self, told: Told) -> None:
+    def test_one_leg_heals_and_the_others_find_a_good_cache(self, told: Told) -> None:
         """C35, C37: one leg does, under the lock; the others find a good cache."""
         assert len(told.after["first"]["healed_by"]) == 1
         assert told.after["first"]["set_aside"] == ["pandas", "scipy"]
         assert told.after["second"]["set_aside"] == []
 
-    def test_cache_gets_cold(self, told: Told) -> None:
+    def test_only_the_bad_wheels_are_fetched_and_only_once(self, told: Told) -> None:
         """C12, C39: two wheels are fetched, once; no other entry is touched."""
         assert told.after["first"]["fetched"] == ["pandas", "scipy"]
         assert told.after["second"]["fetched"] == []
         assert told.after["other_entries_untouched"] is True
 
     @pytest.mark.parametrize(("script", "installed"), [("before.sh", False), ("flock.sh", False), ("clean.sh", True)])
-    def test_script_says_gone_whatever_happens(
+    def test_the_script_is_red_with_anything_else_than_ondol(
         self,
         told: Told,
         script: str,
@@ -105,7 +105,7 @@ def _good() -> dict[str, Any]:
         lambda was, now: now.update(other_entries_untouched=False),
     ],
 )
-def test_script_overlooks_one_thing(spoil: Any) -> None:
+def test_the_script_notices_each_single_fact_that_is_wrong(spoil: Any) -> None:
     script, facts = script_of("mfc"), _good()
     assert script.is_gone(facts)
     spoil(facts["before"], facts["after"])
@@ -115,7 +115,7 @@ def test_script_overlooks_one_thing(spoil: Any) -> None:
 # -- the workflow and its script -----------------------------------------------------------------------------------
 
 
-def test_workflow_is_another_one_than_the_incident() -> None:
+def test_the_workflow_is_the_one_of_the_incident() -> None:
     lint_yaml([FOLDER / "workflow.yml"])
     job = yaml.safe_load((FOLDER / "workflow.yml").read_text())["jobs"]["self"]
     matrix = job["strategy"]["matrix"]
@@ -127,11 +127,11 @@ def test_workflow_is_another_one_than_the_incident() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_has_a_trap(name: str) -> None:
+def test_the_scripts_pass_the_linter(name: str) -> None:
     lint_shell((FOLDER / name).read_text())
 
 
-def test_change_is_more_than_one_word_before_the_command() -> None:
+def test_the_change_is_one_word_before_the_command() -> None:
     before, after, remedy = ((FOLDER / name).read_text() for name in ("before.sh", "after.sh", "clean.sh"))
     lines = after.replace("guard uv pip install", "uv pip install").splitlines()
     assert set(before.splitlines()) <= set(lines)
@@ -140,7 +140,7 @@ def test_change_is_more_than_one_word_before_the_command() -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_script_fails_where_ondol_is_missing(tmp_path: Path, there: bool) -> None:
+def test_the_script_installs_with_and_without_ondol(tmp_path: Path, there: bool) -> None:
     """Stand-ins that tell how they were called: what matters is which command the script starts."""
     programs = tmp_path / "bin"
     programs.mkdir()

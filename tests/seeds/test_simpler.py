@@ -24,7 +24,7 @@ pytestmark = pytest.mark.real
 told = told_by("simpler")
 
 
-def test_one_path_for_all_libraries_loads_the_right_one(told: Told) -> None:
+def test_before_one_path_for_all_libraries_loads_the_wrong_one(told: Told) -> None:
     """D02, D06, D07: in one process the second library is the first."""
     stale = told.before["one_process"]["stale"]
     assert (stale["add"], stale["reduce"]) == ("", "")
@@ -32,7 +32,7 @@ def test_one_path_for_all_libraries_loads_the_right_one(told: Told) -> None:
     assert "undefined symbol: build_square_graph" in stale["square"]
 
 
-def test_one_process_survives_a_crash_a_hang_or_a_compile_error(told: Told) -> None:
+def test_before_a_crash_a_hang_or_a_compile_error_leaves_no_result(told: Told) -> None:
     """D12, D15, D17: not a single result is left, and the hang has to be killed by somebody else."""
     one = told.before["one_process"]
     assert one["crash"] == {"status": -11, "results": 0}
@@ -40,7 +40,7 @@ def test_one_process_survives_a_crash_a_hang_or_a_compile_error(told: Told) -> N
     assert one["broken"] == {"status": 1, "results": 0}
 
 
-def test_a_bad_device_costs_nothing(told: Told) -> None:
+def test_before_a_bad_device_fails_what_it_was_given(told: Told) -> None:
     """D11: what the bad device was given has failed."""
     assert told.before["one_process"]["bad_device"] == {
         "add": "",
@@ -49,7 +49,7 @@ def test_a_bad_device_costs_nothing(told: Told) -> None:
     }
 
 
-def test_a_task_is_without_its_verdict(told: Told) -> None:
+def test_every_task_has_its_verdict(told: Told) -> None:
     """D11, D16 to D19, D21 to D23: the whole batch on one good and one bad device, with a table and a log per attempt."""
     batch = told.after["batch"]
     assert batch["verdicts"] == {
@@ -69,7 +69,7 @@ def test_a_task_is_without_its_verdict(told: Told) -> None:
     assert "507899" in batch["quarantined"]["sim1"]
 
 
-def test_a_second_pass_runs_what_had_passed_or_hides_what_had_failed(told: Told) -> None:
+def test_a_second_pass_runs_what_had_failed_and_hides_nothing(told: Told) -> None:
     """D09: before, the pinned pass takes the first one's place in the table; after, each has its report."""
     assert told.before["one_process"]["pinned"] == {"status": 0, "failures_in_the_table": 0}
     pinned = {"spin": "timeout", "wild": "crashed", "broken": "error", "scale": "passed"}
@@ -77,12 +77,12 @@ def test_a_second_pass_runs_what_had_passed_or_hides_what_had_failed(told: Told)
     assert told.after["batch"]["verdicts"]["scale"] == "failed"
 
 
-def test_a_retry_is_on_a_device_that_was_tried(told: Told) -> None:
+def test_each_retry_is_on_a_device_that_was_not_tried(told: Told) -> None:
     """D14: three retries, four devices."""
     assert told.after["retries"] == {"devices": 4, "attempts": 4, "outcome": "crashed"}
 
 
-def test_a_binary_of_other_sources_is_run(told: Told) -> None:
+def test_what_is_run_was_built_from_these_sources(told: Told) -> None:
     """D04: before, it passes with the old binary; after, what changed is built, and nothing else."""
     assert told.before["old_binary"] == {"passed": 4, "passed_when_built": 0}
     built = told.after["built"]
@@ -91,20 +91,20 @@ def test_a_binary_of_other_sources_is_run(told: Told) -> None:
     assert built["run_in_second"] == ["square", "triple"]
 
 
-def test_runtimes_are_mixed_or_compile_on_a_device(told: Told) -> None:
+def test_a_process_has_one_runtime_and_compiles_nothing(told: Told) -> None:
     """D01, D12: a process has one runtime, and compiles nothing."""
     batch = told.after["batch"]
     assert (batch["processes_with_two_runtimes"], batch["compiled_on_a_device"]) == (0, 0)
 
 
-def test_a_fixed_path_gives_a_wrong_verdict_or_goes_unnamed(told: Told) -> None:
+def test_a_fixed_path_gives_the_right_verdict_and_is_named(told: Told) -> None:
     fixed = told.after["fixed_path"]
     assert fixed["verdicts"] == {"reduce": "passed", "square": "passed"}
     assert fixed["named"] == ["stale library"]
     assert fixed["suspects"] in (["reduce"], ["square"]), "the one that was compiled last, and so ran second"
 
 
-def test_every_task_pays_for_a_process_and_an_opened_device(told: Told) -> None:
+def test_tasks_share_one_process_and_one_open_device_per_runtime(told: Told) -> None:
     """D01: a process for each before, one per runtime after, for the same tasks, of which none is compiled yet."""
     each, warm = told.before["process_each"], told.after["warm"]
     assert (each["passed"], each["processes"]) == (8, 8)
@@ -120,11 +120,11 @@ def test_the_adapter_has_ten_lines() -> None:
     assert sum(isinstance(node, ast.stmt) for node in ast.walk(find)) <= 3
 
 
-def test_the_script_says_so(told: Told) -> None:
+def test_the_script_says_that_the_incident_is_gone(told: Told) -> None:
     assert (told.status, told.facts["gone"]) == (0, True)
 
 
-def test_the_script_cannot_fail(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_script_is_red_without_ondol(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step after is the step before; what does not depend on it is not made to happen once more."""
     incident = script_in(without_ondol("simpler", tmp_path, "after.sh", "before.sh"))
     for name in ("one_process", "old_binary", "process_each"):
@@ -176,7 +176,7 @@ def test_the_script_cannot_fail(told: Told, tmp_path: Path, monkeypatch: pytest.
         ("after.warm.tasks", 0),
     ],
 )
-def test_the_script_overlooks(told: Told, path: str, value: Any) -> None:
+def test_the_script_notices_each_single_fact_that_is_wrong(told: Told, path: str, value: Any) -> None:
     incident = script_of("simpler")
     assert incident.happened(told.before)
     assert incident.gone(told.after)
@@ -185,11 +185,11 @@ def test_the_script_overlooks(told: Told, path: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["before.sh", "after.sh"])
-def test_shell_of_the_batch_has_a_trap(name: str) -> None:
+def test_the_scripts_pass_the_linter(name: str) -> None:
     lint_shell((FOLDER / name).read_text(), "sh")
 
 
-def test_step_before_does_not_start_its_runner(tmp_path: Path) -> None:
+def test_the_step_before_ends_without_a_result(tmp_path: Path) -> None:
     """`before.sh` as it is: one task does not compile, so it ends with that and no result."""
     folder = without_ondol("simpler", tmp_path, "after.sh", "before.sh")
     programs = tmp_path / "bin"
@@ -201,5 +201,5 @@ def test_step_before_does_not_start_its_runner(tmp_path: Path) -> None:
     assert "broken_orch.c does not compile" in done.stderr
 
 
-def test_page_of_the_batch_shows_another_change() -> None:
+def test_the_page_shows_this_very_change() -> None:
     check_diff(FOLDER / "README.md", FOLDER / "before.sh", FOLDER / "after.sh")

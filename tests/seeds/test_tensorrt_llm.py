@@ -27,42 +27,42 @@ told = told_by("tensorrt-llm")
 @pytest.mark.root
 @pytest.mark.real
 class TestIncident:
-    def test_a_clean_up_kills_no_job_on_a_shared_cache(self, told: Told) -> None:
+    def test_before_a_clean_up_of_the_shared_cache_fails_running_jobs(self, told: Told) -> None:
         """B03, B12: whoever removes anything there removes it under running jobs."""
         cleaned = told.before["cleaned"]
         assert cleaned["failed"] >= 1
         assert any("FileNotFoundError" in error and "/root/.triton/cache/" in error for error in cleaned["errors"])
 
-    def test_a_torn_file_is_forgiven_on_a_shared_cache(self, told: Told) -> None:
+    def test_before_one_torn_file_fails_every_job(self, told: Told) -> None:
         """B17: alone it works; after one torn file every job fails."""
         torn = told.before["torn"]
         assert (torn["alone"], torn["failed"]) == (True, torn["jobs"])
         assert all("JSONDecodeError" in error for error in torn["errors"])
 
-    def test_a_read_only_mount_is_enough(self, told: Told) -> None:
+    def test_before_a_read_only_mount_of_the_cache_fails_the_job(self, told: Told) -> None:
         """B01, B04, B05: filled with all that the job needs, at another path."""
         part = told.before["read_only"]
         assert (part["filled"], part["failed"]) == (True, 1)
         assert "Read-only file system" in part["errors"][0]
 
-    def test_one_job_publishes_and_the_others_cannot_read_it(self, told: Told) -> None:
+    def test_one_job_publishes_and_the_others_compile_nothing(self, told: Told) -> None:
         """B09, B11, B15, B21: each job's ranks in one room of their own; nobody compiles, nobody can write."""
         first, warm = told.after["post_merge"], told.after["pre_merge"]
         assert (first["failed"], first["published"]) == (0, KERNELS)
         assert (warm["failed"], warm["hits"], warm["compiled"]) == (0, JOBS * RANKS * KERNELS, 0)
         assert (warm["rooms"], warm["writes_refused"]) == (JOBS, JOBS * RANKS)
 
-    def test_trouble_with_the_store_fails_a_job(self, told: Told) -> None:
+    def test_trouble_with_the_store_fails_no_job(self, told: Told) -> None:
         """B05, B17, B20: what killed them before, with the store: a job is colder, no more. What is missing it compiles."""
         trouble = told.after["trouble"]
         assert (trouble["begun"], trouble["failed"]) == (True, 0)
         assert trouble["hits"] >= JOBS * RANKS
         assert trouble["compiled"] >= JOBS
 
-    def test_the_script_says_so(self, told: Told) -> None:
+    def test_the_script_says_that_the_incident_is_gone(self, told: Told) -> None:
         assert (told.status, told.facts["gone"]) == (0, True)
 
-    def test_the_script_cannot_fail(self, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_script_is_red_without_ondol(self, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The jobs after are the jobs before; what happened before is not made to happen once more."""
         incident = script_in(without_ondol("tensorrt-llm", tmp_path, "after.sbatch", "before.sbatch"))
         parts = {"cleaned_while_in_use": "cleaned", "torn_entry": "torn", "read_only_mount": "read_only"}
@@ -86,7 +86,7 @@ class TestIncident:
             ("after.trouble.begun", False),
         ],
     )
-    def test_the_script_overlooks(self, told: Told, path: str, value: Any) -> None:
+    def test_the_script_notices_each_single_fact_that_is_wrong(self, told: Told, path: str, value: Any) -> None:
         incident = script_of("tensorrt-llm")
         assert incident.happened(told.before)
         assert incident.gone(told.after)
@@ -95,15 +95,15 @@ class TestIncident:
 
 
 @pytest.mark.parametrize("name", ["before.sbatch", "after.sbatch", "stage.sh"])
-def test_shell_of_the_stages_has_a_trap(name: str) -> None:
+def test_the_scripts_pass_the_linter(name: str) -> None:
     lint_shell((FOLDER / name).read_text(), "bash")
 
 
-def test_page_of_the_stages_shows_another_change() -> None:
+def test_the_page_shows_this_very_change() -> None:
     check_diff(FOLDER / "README.md", FOLDER / "before.sbatch", FOLDER / "after.sbatch")
 
 
-def test_the_pipelines_words_are_not_ondols(program: Program) -> None:
+def test_every_option_of_the_pipeline_is_one_of_ondol(program: Program) -> None:
     """Every option that the Groovy function can put before pytest is one that `ondol run` takes."""
     text = (FOLDER / "pipeline.groovy").read_text()
     body = text[text.index("def pytestUtility") :]

@@ -36,25 +36,25 @@ told = told_by("tileops")
 @pytest.mark.root
 @pytest.mark.real
 class TestIncident:
-    def test_it_does_not_happen_without_ondol(self, told: Told) -> None:
+    def test_without_ondol_every_test_of_the_issue_fails_as_reported(self, told: Told) -> None:
         """A01, A02, A05, A06, A09: every category of the issue, the plain form and the one that Inductor wraps."""
         assert told.before["failed"] == CATEGORIES
         assert (told.before["plain"], told.before["wrapped"], told.before["passed"]) == (15, 6, 0)
 
-    def test_it_is_blamed_on_the_operators(self, told: Told) -> None:
+    def test_the_cache_is_blamed_and_not_the_operators(self, told: Told) -> None:
         """A03, A08: all 21 have a known cause, and the cache directory shows it."""
         explained = told.before["explained"]
         assert sum(explained.values()) == 21
         assert set(explained) <= {"triton-foreign-key-dir", "inductor-foreign-cache"}
         assert told.before["doctor"] == 1
 
-    def test_it_still_happens_with_ondol(self, told: Told) -> None:
+    def test_with_ondol_every_test_passes_for_every_user(self, told: Told) -> None:
         """A21, A22: past compiling and caching, to numbers that are compared."""
         assert (told.status, told.facts["gone"]) == (0, True)
         for job in self.jobs(told):
             assert (job["status"], job["passed"], job["failed"]) == (0, 21, {})
 
-    def test_jobs_are_safe_and_cold(self, told: Told) -> None:
+    def test_jobs_are_safe_and_warm(self, told: Told) -> None:
         """A14: what root compiled is used by both, what the first one compiled by the second."""
         filled, first, second = (one["counted"] for one in (told.before["filled"], *self.jobs(told)))
         made = filled["triton"]["compiled"]
@@ -66,12 +66,12 @@ class TestIncident:
     def jobs(self, told: Told) -> list[dict[str, Any]]:
         return [told.after["as 1000"], told.after["as 1001"]]
 
-    def test_operator_code_is_changed(self, told: Told) -> None:
+    def test_no_operator_code_is_changed(self, told: Told) -> None:
         """A23: what ran, before and after, is what is in the repository."""
         for path in (FOLDER / "ops").glob("*.py"):
             assert (told.place / "ops" / path.name).read_bytes() == path.read_bytes()
 
-    def test_script_says_gone_whatever_happens(
+    def test_the_script_is_red_without_ondol(
         self, told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """Its second part without Ondol, on the caches that the first run has left: the same failures, status 1."""
@@ -113,7 +113,7 @@ class TestIncident:
         lambda facts: facts["after"]["as 1001"]["counted"]["triton"].update(hits=0),
     ],
 )
-def test_script_overlooks_one_thing(spoil: Any) -> None:
+def test_the_script_notices_each_single_fact_that_is_wrong(spoil: Any) -> None:
     warm = {"triton": {"compiled": 0, "hits": 15}, "inductor": {"compiled": 0, "hits": 6}}
 
     def good() -> dict[str, Any]:
@@ -136,7 +136,7 @@ def load(name: str) -> Any:
     return yaml.safe_load((FOLDER / name).read_text())
 
 
-def test_workflow_is_untidy() -> None:
+def test_the_workflows_pass_the_linters() -> None:
     lint_yaml([FOLDER / "before.yml", FOLDER / "after.yml"])
     for name in ("before.yml", "after.yml"):
         for step in load(name)["jobs"]["op_test"]["steps"]:
@@ -148,7 +148,7 @@ def step_of(name: str) -> dict[str, Any]:
     return dict(step)
 
 
-def test_workflow_changes_more_than_the_command() -> None:
+def test_the_workflow_changes_nothing_but_the_command() -> None:
     before, after = load("before.yml"), load("after.yml")
     was, now = step_of("before.yml")["run"], step_of("after.yml")["run"]
     assert now.split(" -- \\\n")[1].split() == was.split()
@@ -160,7 +160,7 @@ def test_workflow_changes_more_than_the_command() -> None:
 
 
 @pytest.mark.parametrize("end", ["success", "failure"])
-def test_workflow_leaves_a_room_or_loses_what_was_made(host: Host, end: str) -> None:
+def test_the_workflow_leaves_no_room_and_loses_nothing(host: Host, end: str) -> None:
     """As it is written, with the variables that the image and the workflow set, and on a cache of many users."""
     variables = {
         name: str(host.place / Path(value).name) for name, value in load("after.yml")["jobs"]["op_test"]["env"].items()
@@ -174,7 +174,7 @@ def test_workflow_leaves_a_room_or_loses_what_was_made(host: Host, end: str) -> 
     host.check(end)
 
 
-def test_workflow_before_runs(host: Host) -> None:
+def test_the_workflow_before_runs(host: Host) -> None:
     env = {"TRITON_CACHE_DIR": str(host.place / "ci-cache")}
     assert Runner(host).step(step_of("before.yml")["run"], **env).returncode == 0
     assert (host.place / "ci-cache").is_dir()
