@@ -249,7 +249,7 @@ def test_publisher_survives_the_loss_of_its_lane(
     assert len(list(DirectoryStore(str(store_path), trust_everybody).everything())) == 1
 
 
-def test_publishers_beside_a_gc_that_never_stops(store_path: Path) -> None:
+def test_publishers_beside_a_gc_that_never_stops_succeed(store_path: Path) -> None:
     """For real: one process does nothing but clean, the other publishes, and every publish is acknowledged."""
     reading, writing = os.pipe()
     pid = os.fork()

@@ -95,7 +95,7 @@ def test_the_action_publishes_nothing_into_main(
 
 
 @pytest.mark.parametrize("text", [GREEDY, 'stroe = "x"\n', "[[["])
-def test_the_action_fails_of_a_settings_file_or_of_a_bare_python(
+def test_the_action_survives_a_settings_file_and_a_bare_python(
     program: Program, checkout: Path, tmp_path: Path, node: str, text: str
 ) -> None:
     """Python 3.10 brings no TOML reader; the action installs nothing."""
@@ -129,7 +129,7 @@ def load(directory: Path, flags: dict[str, str] | None = None, /, **env: str) ->
 @pytest.mark.parametrize(
     "option", [option for option in options.BY_NAME.values() if option.least], ids=lambda option: option.name
 )
-def test_a_checkouts_file_is_a_source_of_trust_on_ci(
+def test_a_checkouts_file_is_no_source_of_trust_on_ci(
     checkout: Path, system: dict[str, str], option: options.Option
 ) -> None:
     sample = {"path": '"x"', "text": '"x"', "name": '"x"', "flag": "true", "list": '["x"]', "uids": "[6666]"}
@@ -150,7 +150,7 @@ def test_a_checkouts_file_is_a_source_of_trust_on_ci(
 @pytest.mark.parametrize(
     ("key", "value"), [("publish", "never"), ("frozen", True), ("share", "off"), ("tools", ["none"])]
 )
-def test_a_checkouts_file_cannot_tighten(checkout: Path, key: str, value: object) -> None:
+def test_a_checkouts_file_can_tighten(checkout: Path, key: str, value: object) -> None:
     (checkout / "ondol.toml").write_text(f"{key} = {json.dumps(value)}\n")
     found = load(checkout, CI="true")
     assert found.value(key) == value
@@ -163,7 +163,7 @@ def test_what_somebody_else_decides_is_not_worth_a_word(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["HOME", "XDG_CONFIG_HOME", "a workspace without .git"])
-def test_home_in_the_checkout_makes_it_the_users_file(checkout: Path, how: str) -> None:
+def test_home_in_the_checkout_does_not_make_it_the_users_file(checkout: Path, how: str) -> None:
     """`HOME=$WORKSPACE` is a common remedy for containers whose user has no home."""
     folder = checkout / ".config" / "ondol"
     folder.mkdir(parents=True)
@@ -191,7 +191,7 @@ def test_the_users_and_the_sites_file_decide_on_ci(
     assert found.origin("store") == str(home / "ondol.toml")
 
 
-def test_a_pipeline_names_itself_trusted(checkout: Path) -> None:
+def test_a_pipeline_cannot_name_itself_trusted(checkout: Path) -> None:
     """A flag or a variable stands in the pipeline's own text, which a pull request can edit."""
     (checkout / "ondol.toml").unlink()
     assert load(checkout, ONDOL_TRUSTED_JOBS="*").trusted_jobs == []
@@ -217,7 +217,7 @@ def test_off_ci_a_checkout_of_ones_own_is_comfortable(checkout: Path, program: P
     assert (checkout / ".ondol" / "ondol-store.json").exists()
 
 
-def test_python_310_without_tomli(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_310_without_tomli_uses_no_file_and_says_so(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10, 1))
     monkeypatch.setitem(sys.modules, "tomli", None)
     monkeypatch.delitem(sys.modules, "ondol.host.toml", raising=False)

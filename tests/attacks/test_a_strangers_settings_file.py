@@ -213,7 +213,7 @@ def test_a_file_that_others_can_write_is_not_used(below: Path, mode: int) -> Non
     assert read(below).quiet is True
 
 
-def test_a_directory_on_the_way_that_others_can_write(below: Path) -> None:
+def test_a_file_below_a_directory_that_others_can_write_is_not_used(below: Path) -> None:
     (below / ".git").mkdir()
     deep = below / "a" / "b"
     deep.mkdir(parents=True)
@@ -232,7 +232,7 @@ def test_a_directory_on_the_way_that_others_can_write(below: Path) -> None:
         assert read(deep).warnings == []
 
 
-def test_a_planted_file_hides_our_own_further_up(below: Path) -> None:
+def test_a_planted_file_does_not_hide_our_own_further_up(below: Path) -> None:
     (below / ".git").mkdir()
     (below / "sub").mkdir()
     write_as(0, below / "ondol.toml", 'publish = "never"\n')
@@ -240,7 +240,7 @@ def test_a_planted_file_hides_our_own_further_up(below: Path) -> None:
     assert read(below / "sub").publish == "never"
 
 
-def test_a_file_of_ours_gets_a_second_name_where_all_can_write(common: Path) -> None:
+def test_a_file_with_a_second_name_elsewhere_is_not_used(common: Path) -> None:
     write_as(0, common.parent / "elsewhere.toml", "quiet = true\n")
     os.link(common.parent / "elsewhere.toml", common / "ondol.toml")
     found = read(common)
@@ -248,7 +248,7 @@ def test_a_file_of_ours_gets_a_second_name_where_all_can_write(common: Path) -> 
     assert "another name" in found.warnings[0]
 
 
-def test_users_file_of_somebody_else(common: Path) -> None:
+def test_a_users_file_of_somebody_else_is_not_used(common: Path) -> None:
     """`sudo` that keeps HOME; or HOME in a directory that others can write."""
     folder = common / "ondol"
     folder.mkdir()
@@ -260,7 +260,7 @@ def test_users_file_of_somebody_else(common: Path) -> None:
     assert read(Path("/"), XDG_CONFIG_HOME=str(common)).trust == []
 
 
-def test_an_acl_lets_somebody_write_behind_the_groups_bits(below: Path) -> None:
+def test_a_file_that_an_acl_lets_others_write_is_not_used(below: Path) -> None:
     if not shutil.which("setfacl"):
         pytest.skip("setfacl is not installed here")
     path = below / "ondol.toml"

@@ -69,7 +69,7 @@ def test_healing_still_works_for_roots_guard(program: Program, cache: Cache) -> 
 
 
 @needs_root
-def test_bucket_that_is_a_link_to_a_directory_of_roots(program: Program, cache: Cache) -> None:
+def test_bucket_that_is_a_link_harms_nothing_elsewhere(program: Program, cache: Cache) -> None:
     shutil.rmtree(cache.path / "archive-v0")
     (cache.path / "archive-v0").symlink_to(cache.victim)
     done = guard(program, cache)
@@ -79,7 +79,9 @@ def test_bucket_that_is_a_link_to_a_directory_of_roots(program: Program, cache: 
 
 @needs_root
 @pytest.mark.parametrize("level", ["archive-v0", "."])
-def test_directory_swapped_for_a_link_while_root_heals(program: Program, cache: Cache, level: str) -> None:
+def test_directory_swapped_for_a_link_while_root_heals_harms_nothing(
+    program: Program, cache: Cache, level: str
+) -> None:
     where = cache.path / level if level != "." else cache.path
     link = cache.path.parent / "link"
     link.symlink_to(cache.victim if level != "." else cache.victim.parent / "copy")
@@ -104,7 +106,7 @@ def test_directory_swapped_for_a_link_while_root_heals(program: Program, cache: 
 
 
 @needs_root
-def test_folder_for_what_was_set_aside_swapped_for_a_link(cache: Cache) -> None:
+def test_folder_swapped_for_a_link_removes_nothing_elsewhere(cache: Cache) -> None:
     """The oldest in it are removed: a link must not let root remove what is elsewhere."""
     place = set_aside.SetAside(str(cache.path), time.time())
     bad = cache.path / "archive-v0" / "bad"

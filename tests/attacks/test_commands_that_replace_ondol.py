@@ -40,7 +40,7 @@ DAMAGES = pytest.mark.parametrize("damage", [REMOVED, REPLACED], ids=["removed",
 
 @DAMAGES
 @pytest.mark.parametrize("status", [0, 3])
-def test_exit_status_of_a_command_that_takes_ondol_away(own: Run, package: Path, damage: str, status: int) -> None:
+def test_command_that_takes_ondol_away_keeps_its_status(own: Run, package: Path, damage: str, status: int) -> None:
     done = own("run", "--", "sh", "-c", f"{damage}; exit {status}", str(package))
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
@@ -60,7 +60,7 @@ def test_what_such_a_command_compiled_is_published_all_the_same(
 
 @DAMAGES
 @pytest.mark.parametrize("status", [0, 3])
-def test_guarded_command_that_takes_ondol_away(
+def test_guarded_command_that_takes_ondol_away_keeps_its_status(
     own: Run, package: Path, tmp_path: Path, damage: str, status: int
 ) -> None:
     cache = tmp_path / "cache"
@@ -72,14 +72,14 @@ def test_guarded_command_that_takes_ondol_away(
 
 
 @DAMAGES
-def test_retried_command_that_takes_ondol_away(own: Run, package: Path, damage: str) -> None:
+def test_retried_command_that_takes_ondol_away_keeps_its_status(own: Run, package: Path, damage: str) -> None:
     done = own("run", "--retries", "1", "--", "sh", "-c", f"{damage}; exit 3", str(package))
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
 
 
 @DAMAGES
-def test_step_that_takes_ondol_away_between_open_and_close_of_the_summary(
+def test_reports_of_a_command_that_takes_ondol_away_are_written(
     own: Run, package: Path, tmp_path: Path, damage: str
 ) -> None:
     """The step summary is written after the command too."""

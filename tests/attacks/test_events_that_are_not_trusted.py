@@ -183,7 +183,7 @@ def test_a_nightly_job_publishes_into_main(program: Program, store_path: Path) -
 
 
 @pytest.mark.parametrize("plant", ["fifo", "nested", "link"])
-def test_a_step_puts_something_else_in_place_of_the_event(
+def test_what_a_step_puts_in_place_of_the_event_is_not_trusted(
     program: Program, store_path: Path, tmp_path: Path, plant: str
 ) -> None:
     """The event's file belongs to the runner's user, as every step does; the action's last step reads it again."""

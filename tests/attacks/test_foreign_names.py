@@ -62,13 +62,15 @@ def test_note_of_a_process_that_cannot_be_is_no_note(pid: str) -> None:
     assert Holder.decode(note + b"host\n1\ncommand\n\n") is None
 
 
-def test_table_of_ranks_that_nobody_wrote() -> None:
+def test_table_of_ranks_that_makes_no_sense_shares_nothing() -> None:
     env = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0"}
     for table, node in (("²", "0"), ("2(x²)", "0"), ("2", "²"), ("9" * 5000, "0"), ("2", "9" * 5000)):
         assert choose.share_key("auto", {**env, "SLURM_STEP_TASKS_PER_NODE": table, "SLURM_NODEID": node}) == ""
 
 
-def test_odd_names_everywhere_in_a_lane(store: DirectoryStore, store_path: Path, program: Program) -> None:
+def test_odd_names_everywhere_in_a_lane_are_passed_over(
+    store: DirectoryStore, store_path: Path, program: Program
+) -> None:
     """Every command and every reader passes them over."""
     entry = make_entry(1)
     store.publish([(entry.address, pack.encode(entry))])

@@ -40,7 +40,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_journal_that_others_can_read_or_guess(ondol: Ondol, state: Path, tmp_path: Path) -> None:
+def test_journal_can_be_read_and_guessed_by_nobody_else(ondol: Ondol, state: Path, tmp_path: Path) -> None:
     done = ondol("test", "--devices", "cpu:1", "test_one.py")
     assert done.returncode == 0, done.stdout + done.stderr
     (journal,) = state.iterdir()
@@ -50,7 +50,7 @@ def test_journal_that_others_can_read_or_guess(ondol: Ondol, state: Path, tmp_pa
 
 
 @pytest.mark.parametrize("planted", ["link", "dangling link", "fifo", "second name"])
-def test_journal_through_what_somebody_planted(ondol: Ondol, tmp_path: Path, planted: str) -> None:
+def test_journal_is_not_written_through_what_somebody_planted(ondol: Ondol, tmp_path: Path, planted: str) -> None:
     victim, journal = tmp_path / "victim", tmp_path / "journal"
     if planted != "dangling link":
         victim.write_text("precious")
@@ -67,7 +67,7 @@ def test_journal_through_what_somebody_planted(ondol: Ondol, tmp_path: Path, pla
     assert (victim.read_text() if victim.exists() else "") == ("" if planted == "dangling link" else "precious")
 
 
-def test_folder_that_somebody_else_could_have_made(state: Path, tmp_path: Path) -> None:
+def test_folder_that_others_can_write_is_not_used_for_journals(state: Path, tmp_path: Path) -> None:
     """A directory that others can write is not ours alone: a private one with a name that nobody can guess is made."""
     state.mkdir(parents=True)
     state.chmod(0o777)

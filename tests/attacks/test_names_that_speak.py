@@ -82,11 +82,11 @@ def evil_store(store_path: Path, store: DirectoryStore) -> Path:
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_store_with_evil_names(ondol: Ondol, evil_store: Path, words: tuple[str, ...]) -> None:
+def test_evil_names_in_a_store_drive_no_terminal(ondol: Ondol, evil_store: Path, words: tuple[str, ...]) -> None:
     assert ondol("store", words[0], "--store", str(evil_store), *words[1:])
 
 
-def test_store_at_an_evil_path(ondol: Ondol, tmp_path: Path) -> None:
+def test_evil_path_of_a_store_drives_no_terminal(ondol: Ondol, tmp_path: Path) -> None:
     there = str(tmp_path / EVIL)
     for typed in (("ls",), ("stats",), ("verify",), ("init", there)):
         ondol("store", typed[0], *(("--store", there) if len(typed) == 1 else typed[1:]))
@@ -94,7 +94,9 @@ def test_store_at_an_evil_path(ondol: Ondol, tmp_path: Path) -> None:
     ondol("doctor", there)
 
 
-def test_job_with_evil_kernels(ondol: Ondol, program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_evil_names_of_kernels_drive_no_terminal_and_no_page(
+    ondol: Ondol, program: Program, store_path: Path, tmp_path: Path
+) -> None:
     kernel = EVIL.replace("/", "")[:60]
     standin = [sys.executable, str(program.programs / "standin.py"), kernel]
     summary = tmp_path / "summary.md"
@@ -106,7 +108,7 @@ def test_job_with_evil_kernels(ondol: Ondol, program: Program, store_path: Path,
     harmless(ondol("store", "ls", "--store", str(store_path)))
 
 
-def test_room_in_an_evil_directory(ondol: Ondol, tmp_path: Path) -> None:
+def test_evil_path_of_a_room_drives_no_terminal(ondol: Ondol, tmp_path: Path) -> None:
     base = tmp_path / EVIL
     base.mkdir()
     (base / f"ondol-room-{os.getuid()}-{EVIL}").mkdir()
@@ -116,7 +118,7 @@ def test_room_in_an_evil_directory(ondol: Ondol, tmp_path: Path) -> None:
     ondol("doctor", str(base))
 
 
-def test_adopted_cache_with_evil_names(ondol: Ondol, store_path: Path, tmp_path: Path) -> None:
+def test_evil_names_in_an_adopted_cache_drive_no_terminal(ondol: Ondol, store_path: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     write_triton_entry(cache, 1, name="add")
     (cache / EVIL).mkdir()
@@ -128,7 +130,7 @@ def test_adopted_cache_with_evil_names(ondol: Ondol, store_path: Path, tmp_path:
         assert ondol("store", "adopt", str(cache), "--tool", "triton", "--store", str(store_path), *extra)
 
 
-def test_doctored_cache_with_evil_names(ondol: Ondol, tmp_path: Path) -> None:
+def test_evil_names_in_an_examined_cache_drive_no_terminal(ondol: Ondol, tmp_path: Path) -> None:
     cache = tmp_path / EVIL
     (cache / EVIL).mkdir(parents=True)
     (cache / EVIL).chmod(0o777)
@@ -140,7 +142,7 @@ def test_doctored_cache_with_evil_names(ondol: Ondol, tmp_path: Path) -> None:
     assert ondol("doctor", "--fix", str(cache))
 
 
-def test_guarded_cache_with_evil_names(ondol: Ondol, tmp_path: Path) -> None:
+def test_evil_names_in_a_guarded_cache_drive_no_terminal(ondol: Ondol, tmp_path: Path) -> None:
     cache = tmp_path / EVIL
     archive = cache / "archive-v0" / EVIL
     (archive / f"{EVIL[:50]}.dist-info").mkdir(parents=True)
@@ -172,7 +174,7 @@ def test_evil_log_is_explained(ondol: Ondol, tmp_path: Path) -> None:
     assert ondol("explain", "--json", str(xml))
 
 
-def test_evil_command_line(ondol: Ondol) -> None:
+def test_evil_command_line_drives_no_terminal(ondol: Ondol) -> None:
     for typed in (
         ("run", EVIL),
         ("run", f"--{EVIL}"),
@@ -190,7 +192,9 @@ def test_evil_settings_are_shown(ondol: Ondol) -> None:
     assert ondol("tools", TRITON_CACHE_DIR=EVIL)
 
 
-def test_line_planted_in_the_environment_of_later_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_value_with_line_ends_plants_no_variable_in_later_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("GITHUB_ENV", "GITHUB_OUTPUT"):
         monkeypatch.setenv(name, str(tmp_path / name))
     write_github({"TMPDIR": "/tmp/x\nLD_PRELOAD=/tmp/evil.so\n"}, {"room": "/tmp/plain"})
@@ -202,7 +206,7 @@ def test_line_planted_in_the_environment_of_later_steps(tmp_path: Path, monkeypa
     assert (tmp_path / "GITHUB_OUTPUT").read_text() == "room=/tmp/plain\n"
 
 
-def test_markdown_that_leaves_its_place() -> None:
+def test_markdown_of_others_stays_in_its_place() -> None:
     report = JobReport(["x"], "store", "main")
     report.warn(f"{EVIL} [click](http://evil) <img src=x> | cell")
     report.remarks.append(EVIL)
@@ -213,7 +217,7 @@ def test_markdown_that_leaves_its_place() -> None:
     assert "`" not in code_span("a`b``c")[1:-1]
 
 
-def test_summary_of_a_run_with_evil_tests(ondol: Ondol, tmp_path: Path) -> None:
+def test_evil_tests_drive_neither_summary_nor_report(ondol: Ondol, tmp_path: Path) -> None:
     """What a test raised, its name and its file, in the step summary and in `ondol report`."""
     (tmp_path / "test_evil.py").write_text(
         f"import pytest\n@pytest.mark.parametrize('x', [1], ids=[{EVIL[:30]!r}])\n"

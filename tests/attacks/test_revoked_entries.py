@@ -85,7 +85,7 @@ def test_job_and_show_say_what_was_revoked_and_who_made_it(place: Place) -> None
     assert {"host", "time", "repository"} <= set(made)
 
 
-def test_whole_scope_and_time(place: Place) -> None:
+def test_whole_scopes_and_times_are_revoked(place: Place) -> None:
     place.store("revoke", "--scope", "ma*", "--before", "1d")
     assert place.hits("bad", "good") == 2
     place.store("revoke", "--before", "2100-01-01")

@@ -37,7 +37,7 @@ BASES = {
 
 @needs_root
 @pytest.mark.parametrize("name", BASES)
-def test_room_in_a_directory_where_others_can_replace_it(program: Program, base: Path, name: str) -> None:
+def test_room_is_not_made_where_others_can_replace_it(program: Program, base: Path, name: str) -> None:
     mode, owner, group, good = BASES[name]
     os.chown(base, owner, group)
     base.chmod(mode)
@@ -51,7 +51,7 @@ def test_room_in_a_directory_where_others_can_replace_it(program: Program, base:
 
 
 @needs_root
-def test_room_of_roots_in_a_directory_of_a_user(program: Program, base: Path) -> None:
+def test_room_of_roots_is_not_made_in_a_directory_of_a_user(program: Program, base: Path) -> None:
     """Its owner can rename what root makes there, whatever the mode."""
     os.chown(base, ME, ME)
     base.chmod(0o755)
@@ -61,7 +61,7 @@ def test_room_of_roots_in_a_directory_of_a_user(program: Program, base: Path) ->
 
 
 @needs_root
-def test_open_room_in_such_a_directory(program: Program, base: Path) -> None:
+def test_room_is_not_opened_there_either(program: Program, base: Path) -> None:
     base.chmod(0o777)
     done = program.ondol("open", "--room-dir", str(base), uid=ME)
     assert str(base) not in done.stdout
@@ -71,7 +71,9 @@ def test_open_room_in_such_a_directory(program: Program, base: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize(("mode", "good"), [(0o777, False), (0o1777, True), (0o755, True)])
-def test_room_below_a_directory_where_everybody_can_rename(program: Program, base: Path, mode: int, good: bool) -> None:
+def test_room_is_not_made_below_a_directory_where_everybody_can_rename(
+    program: Program, base: Path, mode: int, good: bool
+) -> None:
     """The base is the user's own; who can move the directory above it moves the base with it."""
     mine = base / "mine"
     mine.mkdir()

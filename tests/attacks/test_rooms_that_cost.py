@@ -47,7 +47,7 @@ def small() -> int:
     return (int(has) << 10) + (64 << 20)
 
 
-def test_giant_group_file_in_a_room(program: Program, store_path: Path) -> None:
+def test_giant_group_file_in_a_room_costs_little_memory(program: Program, store_path: Path) -> None:
     words = ["run", "--store", str(store_path), "--tools", "triton", "-v", "--", sys.executable, "-c", LEAVE]
     done = program.run([sys.executable, "-c", PEAK, sys.executable, "-m", "ondol", *words])
     status, peak = map(int, done.stdout.split())
@@ -74,14 +74,14 @@ def test_giant_metadata_is_not_parsed(tool: str, name: str, tmp_path: Path) -> N
     assert all(isinstance(item, Refused) for item in found)
 
 
-def test_helper_that_takes_all_memory() -> None:
+def test_helper_that_takes_all_memory_is_ended() -> None:
     with pytest.raises(OndolError, match="memory"):
         bounded.call(lambda _report: len(bytearray(1 << 30)), 60, memory=small())
     assert bounded.call(lambda _report: len(bytearray(8 << 20)), 60, memory=small()) == 8 << 20
 
 
 @pytest.mark.parametrize("bucket", ["http-v2", "http"])
-def test_sparse_file_in_pips_cache(tmp_path: Path, bucket: str) -> None:
+def test_sparse_file_in_pips_cache_costs_little_memory(tmp_path: Path, bucket: str) -> None:
     folder = tmp_path / bucket / "6" / "2"
     folder.mkdir(parents=True)
     with open(folder / "giant", "wb") as file:
@@ -102,7 +102,7 @@ def test_cache_that_needs_too_much_memory_is_left_alone(tmp_path: Path, monkeypa
     assert report.taken == ()
 
 
-def test_giant_attribute_in_a_junit_file() -> None:
+def test_giant_attribute_in_a_junit_file_is_given_up_early() -> None:
     """Each chunk that did not end the tag was read again from its beginning: 200 MB took minutes."""
     fed = 0
 
@@ -147,7 +147,7 @@ def test_harvest_beside_a_giant_still_publishes(program: Program, store_path: Pa
     assert "1 published" in done.stderr, done.stderr
 
 
-def test_adopting_beside_a_giant(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_adopting_beside_a_giant_takes_the_others(program: Program, store_path: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     write_triton_entry(cache, 2)
     subprocess.run([sys.executable, "-c", LEAVE], env={"TRITON_CACHE_DIR": str(cache)}, check=True)

@@ -61,7 +61,7 @@ def test_room_that_a_stranger_filled_is_not_published_as_roots(program: Program,
 
 @needs_root
 @pytest.mark.parametrize("how", ["trust", "writer"])
-def test_room_of_somebody_whom_root_vouches_for(program: Program, place: Path, how: str) -> None:
+def test_room_of_somebody_whom_root_vouches_for_is_published(program: Program, place: Path, how: str) -> None:
     store = store_of_roots(program, place, *(("--writers", str(STRANGER)) if how == "writer" else ()))
     room = room_filled_by_a_stranger(program, place, store)
     closed = program.ondol("close", room, "--status", "0", *(("--trust", str(STRANGER)) if how == "trust" else ()))
@@ -70,7 +70,7 @@ def test_room_of_somebody_whom_root_vouches_for(program: Program, place: Path, h
 
 
 @needs_root
-def test_adopted_cache_of_a_stranger(program: Program, place: Path) -> None:
+def test_adopting_leaves_out_a_strangers_entries(program: Program, place: Path) -> None:
     store = store_of_roots(program, place)
     cache = place / "cache"
     write_triton_entry(cache, 1)
@@ -87,7 +87,7 @@ def test_adopted_cache_of_a_stranger(program: Program, place: Path) -> None:
     assert entries(program, store) == 2
 
 
-def test_file_with_a_second_name_elsewhere(program: Program, store_path: Path, tmp_path: Path) -> None:
+def test_file_with_a_second_name_elsewhere_is_not_adopted(program: Program, store_path: Path, tmp_path: Path) -> None:
     """Whoever has the other name still writes into what we take for finished; or the file was never this cache's."""
     cache = tmp_path / "cache"
     folder = write_triton_entry(cache, 1)

@@ -19,7 +19,7 @@ def warmed(program: Program, public: Path, tool: str, script: str) -> Warmed:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("cupy"), reason="cupy is not installed")
-def test_cupy_kernels_compiled_again_or_refused(program: Program, public: Path, tmp_path: Path) -> None:
+def test_cupy_kernels_are_neither_compiled_again_nor_refused(program: Program, public: Path, tmp_path: Path) -> None:
     cupy = warmed(program, public, "cupy", "cupy_program.py")
     cupy.stays_warm()
     cupy.survives_damage(tmp_path)
@@ -28,7 +28,7 @@ def test_cupy_kernels_compiled_again_or_refused(program: Program, public: Path, 
 @needs_root
 @pytest.mark.root
 @pytest.mark.skipif(not importlib.util.find_spec("cupy"), reason="cupy is not installed")
-def test_cupy_of_another_user_ends_with_a_permission_error(program: Program, public: Path) -> None:
+def test_cupy_kernels_of_another_user_are_used(program: Program, public: Path) -> None:
     """Without Ondol: CuPy's files are for their owner alone, and it does not ask before it opens them."""
     real = Real(program, sys.executable, [], "cupy", "cupy_program.py")
     cache = public / "cupy-of-root"
@@ -39,7 +39,7 @@ def test_cupy_of_another_user_ends_with_a_permission_error(program: Program, pub
     Warmed(real, public / "store-of-cupy-users").stays_warm(uid=UID)
 
 
-def test_ptx_compiled_again_by_the_driver(program: Program, public: Path, tmp_path: Path) -> None:
+def test_ptx_is_not_compiled_again_by_the_driver(program: Program, public: Path, tmp_path: Path) -> None:
     driver = warmed(program, public, "cuda-driver", "ptx_program.py")
     assert driver.cold.made == 3
     driver.stays_warm()
@@ -48,7 +48,7 @@ def test_ptx_compiled_again_by_the_driver(program: Program, public: Path, tmp_pa
 
 @needs_root
 @pytest.mark.root
-def test_ptx_compiled_again_for_another_user(program: Program, public: Path) -> None:
+def test_ptx_is_not_compiled_again_for_another_user(program: Program, public: Path) -> None:
     """Without Ondol: the driver makes its directories for their owner alone."""
     real = Real(program, sys.executable, [], "cuda-driver", "ptx_program.py")
     cache = public / "driver-of-root"
@@ -58,7 +58,7 @@ def test_ptx_compiled_again_for_another_user(program: Program, public: Path) -> 
     Warmed(real, public / "store-of-driver-users").stays_warm(uid=UID)
 
 
-def test_autotuning_measures_again_in_every_job(program: Program, store_path: Path) -> None:
+def test_autotuning_does_not_measure_again(program: Program, store_path: Path) -> None:
     real = Real(program, sys.executable, [], "triton", "gpu_tuned_kernel.py")
 
     def job(*options: str) -> Run:

@@ -29,7 +29,7 @@ def run(checkout: Path, store: Path, *options: str) -> tuple[dict[str, Any], str
 
 
 @pytest.mark.parametrize("tools", ["auto", "inductor"])
-def test_graph_is_tuned_again_or_tuned_for_its_old_room(store_path: Path, tmp_path: Path, tools: str) -> None:
+def test_graph_is_neither_tuned_again_nor_bound_to_its_old_room(store_path: Path, tmp_path: Path, tools: str) -> None:
     """A graph names where its tuning results are: moved as it is, it is tuned again, into the room it was made in."""
     rooms = tmp_path / "rooms"
     rooms.mkdir()

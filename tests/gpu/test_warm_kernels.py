@@ -27,7 +27,7 @@ def run(checkout: Path, store: Path) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout), done.stderr
 
 
-def test_kernels_from_the_store_compute_wrongly(store_path: Path, tmp_path: Path) -> None:
+def test_kernels_from_the_store_compute_the_right_results(store_path: Path, tmp_path: Path) -> None:
     """Cold, then warm in another checkout: nothing compiled, helper libraries loaded from the room, results checked."""
     cold, _ = run(tmp_path / "one", store_path)
     assert cold["hits"] == 0

@@ -41,7 +41,7 @@ def test_kernel_added_later_is_published_too(cutile: Warmed, tmp_path: Path) -> 
     assert (warm.status, warm.made, warm.reused) == (0, 0, 3), warm
 
 
-def test_raw_database_cut_off_is_lost_for_all(cutile: Warmed, tmp_path: Path) -> None:
+def test_database_that_is_cut_off_is_not_adopted(cutile: Warmed, tmp_path: Path) -> None:
     """Without Ondol one torn page costs everybody the whole database: cuTile unlinks it. It is never taken in."""
     cache, store, program = tmp_path / "cache", tmp_path / "store", cutile.real.program
     assert program.ondol("store", "init", str(store)).returncode == 0

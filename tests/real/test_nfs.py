@@ -111,7 +111,7 @@ def test_squashed_root_publishes_nothing_and_says_why(said: Any) -> None:
     assert job["changed"] == []
 
 
-def test_room_on_nfs_while_tmp_works(said: Any) -> None:
+def test_room_is_local_where_tmpdir_is_on_nfs(said: Any) -> None:
     job = said["tmpdir_on_nfs"]
     assert told(job) == (0, 1, 0, "")
     assert job["told"]["cache"].startswith("/tmp/")

@@ -38,7 +38,7 @@ def test_signature_added_later_is_published_too(numba: Warmed, tmp_path: Path) -
     assert (again.status, again.made, again.reused) == (0, 0, 3), again
 
 
-def test_cut_off_file_ends_a_program(numba: Warmed, tmp_path: Path) -> None:
+def test_file_that_is_cut_off_is_not_adopted(numba: Warmed, tmp_path: Path) -> None:
     """Without Ondol it does; such a file is never taken in."""
     cache, store, program = tmp_path / "cache", tmp_path / "store", numba.real.program
     assert program.ondol("store", "init", str(store)).returncode == 0

@@ -106,7 +106,7 @@ def test_require_warm_does_not_pass_a_job_that_compiled(triton: Triton, store: P
 
 @needs_root
 @pytest.mark.root
-def test_seed_000_permission_error_in_the_nightly(triton: Triton, store: Path, public: Path) -> None:
+def test_seed_000_a_cache_of_another_user_ends_no_job(triton: Triton, store: Path, public: Path) -> None:
     """A cache directory with 0755 entry directories of another UID: plain Triton dies, the same command under Ondol hits."""
     cache = public / f"ci-cache-{triton.version}"
     assert triton.plain(cache).compiled == 2  # by root, as the container of the week before did
@@ -140,7 +140,7 @@ def tree(path: Path) -> list[tuple[str, int, float]]:
 
 @needs_root
 @pytest.mark.root
-def test_seed_001_read_only_store_breaks_misses(triton: Triton, store: Path) -> None:
+def test_seed_001_a_read_only_store_serves_hits_and_misses_compile(triton: Triton, store: Path) -> None:
     """Hits are served, misses compile, and nothing is written to the store."""
     triton.job(store)
     victim = next(store.rglob("*.pack"))
