@@ -53,14 +53,14 @@ def nothing_is_left(suite: Suite) -> None:
     assert not any(map(os.path.exists, rooms)), rooms
 
 
-def test_nodes_import_after_the_controller(suite: Suite) -> None:
+def test_nodes_import_beside_the_controller(suite: Suite) -> None:
     suite.write(conftest=BESIDE, test_a="def test_1(): pass\ndef test_2(): pass\n")
     result = suite.ondol(*NODES, devices="cpu:1")
     assert result.record.counts() == {"passed": 2}, result.output
     assert len(events(present(result.journal), "node-up")) == 2
 
 
-def test_a_node_that_is_ready_first_runs_nothing(suite: Suite) -> None:
+def test_a_node_that_is_ready_first_runs_its_part(suite: Suite) -> None:
     """It has collected everything when the controller begins to."""
     ready = "def pytest_collection_finish(): WHERE and say(f'ready-{WHERE}')\n"
     waits = "import conftest\nconftest.WHERE or conftest.wait_for('ready-a')\ndef test_1(): pass\n"
@@ -70,7 +70,7 @@ def test_a_node_that_is_ready_first_runs_nothing(suite: Suite) -> None:
     assert not events(present(result.journal), "node-out")
 
 
-def test_a_node_that_waits_for_the_controller_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_waits_for_the_controller_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller collects for longer than a collection may stand still; it asks the node meanwhile."""
     monkeypatch.setattr(links, "Launch", Answers)
     clock = Clock()
@@ -93,7 +93,7 @@ def test_a_node_that_waits_for_the_controller_is_given_up(monkeypatch: pytest.Mo
         made.bury()
 
 
-def test_nodes_start_beside_the_collection_although_they_must_not(suite: Suite) -> None:
+def test_nodes_start_after_the_collection_where_that_was_asked_for(suite: Suite) -> None:
     after = CONFTEST + "def pytest_collection_finish(): WHERE or say('collected')\n"
     suite.write(
         conftest=after,
@@ -116,7 +116,7 @@ ENDS = {
 
 @pytest.mark.fault
 @pytest.mark.parametrize("how", ENDS)
-def test_nodes_of_a_run_that_never_was_live_on(suite: Suite, how: str) -> None:
+def test_nodes_of_a_run_that_never_was_leave_nothing(suite: Suite, how: str) -> None:
     """They have begun when it ends: one has imported its conftest."""
     ending, words, status = ENDS[how]
     broken = "import conftest\nassert conftest.WHERE\n" if how == "collection fails" else ""
@@ -128,7 +128,7 @@ def test_nodes_of_a_run_that_never_was_live_on(suite: Suite, how: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["--collect-only", "--help", "--version", "--markers", "--fixtures"])
-def test_nodes_are_launched_for_a_question(suite: Suite, word: str) -> None:
+def test_no_node_is_launched_for_a_question(suite: Suite, word: str) -> None:
     suite.write(conftest=CONFTEST, test_a="def test_1(): pass\n")
     suite.ondol("--launch=sh -c 'touch launched; exec {agent}'", word, devices="cpu:1")
     assert not (suite.path / "launched").exists()
@@ -145,7 +145,7 @@ def test_nodes_are_launched_for_a_question(suite: Suite, word: str) -> None:
         ("controller", signal.SIGKILL),
     ],
 )
-def test_a_signal_while_tests_are_collected_leaves_nodes(suite: Suite, whom: str, number: signal.Signals) -> None:
+def test_a_signal_while_tests_are_collected_ends_the_nodes_too(suite: Suite, whom: str, number: signal.Signals) -> None:
     suite.write(conftest=CONFTEST, test_a="import conftest\nconftest.wait_for('never')\ndef test_1(): pass\n")
     process, journal = start(suite, *ONE, devices="cpu:1")
     assert said(suite, "imported-a")
@@ -160,7 +160,7 @@ def test_a_signal_while_tests_are_collected_leaves_nodes(suite: Suite, whom: str
 
 
 @pytest.mark.fault
-def test_a_file_is_blamed_for_a_signal_that_came_from_outside(suite: Suite) -> None:
+def test_no_file_is_blamed_for_a_signal_that_came_from_outside(suite: Suite) -> None:
     """On this machine, too: and collection began again without the file."""
     suite.write(conftest=CONFTEST, test_a="import conftest\nconftest.say('here')\nconftest.wait_for('never')\n")
     process, journal = start(suite, devices="cpu:1")
@@ -172,7 +172,7 @@ def test_a_file_is_blamed_for_a_signal_that_came_from_outside(suite: Suite) -> N
 
 
 @pytest.mark.fault
-def test_a_collection_that_hangs_here_is_said_to_hang_in_who_listens_to_the_nodes(suite: Suite) -> None:
+def test_a_collection_that_hangs_here_is_named_by_its_own_line(suite: Suite) -> None:
     hangs = "import conftest, time\nwhile not conftest.WHERE: time.sleep(600)\ndef test_1(): pass\n"
     suite.write(conftest=CONFTEST, test_a=hangs)
     result = suite.ondol(*ONE, "--collect-timeout=15", devices="cpu:1")
@@ -181,7 +181,7 @@ def test_a_collection_that_hangs_here_is_said_to_hang_in_who_listens_to_the_node
 
 
 @pytest.mark.fault
-def test_a_broker_that_queues_keeps_the_place_of_a_run_that_never_was(suite: Suite) -> None:
+def test_a_broker_that_queues_is_told_that_there_is_no_run(suite: Suite) -> None:
     """It is asked to end, and hears it."""
     broker = suite.path / "broker"
     broker.write_text("#!/bin/sh\ntrap 'touch released; exit 0' TERM\ntouch queued\nwhile :; do sleep 0.1; done\n")
@@ -194,8 +194,8 @@ def test_a_broker_that_queues_keeps_the_place_of_a_run_that_never_was(suite: Sui
 
 
 @pytest.mark.fault
-def test_a_launch_that_fails_is_told_amid_the_collection(suite: Suite) -> None:
-    """It has failed for good when the controller goes on collecting; it is told where it is today."""
+def test_a_launch_that_fails_is_told_after_the_collection(suite: Suite) -> None:
+    """It has failed for good when the controller goes on collecting; it is told where such things are told."""
     launch = "--launch=sh -c 'echo no such image >&2; echo >> tries; : {agent}; exit 125'"
     tried = "import conftest\nHERE = conftest.HERE\nwhile (HERE / 'tries').read_text() != '\\n' * 3: pass\n"
     suite.write(conftest=CONFTEST + "wait_for('tries')\n", test_a=tried + "def test_1(): pass\n")
@@ -221,7 +221,7 @@ def pytest_collection_finish():
 
 
 @pytest.mark.parametrize("half", ["def test_1(): pass\n", "def test_1("], ids=["other tests", "an error"])
-def test_a_node_is_left_out_for_what_the_collection_here_wrote_meanwhile(suite: Suite, half: str) -> None:
+def test_a_node_that_met_half_written_files_collects_once_more(suite: Suite, half: str) -> None:
     """As when it was launched afterwards: it collects once more."""
     suite.write(conftest=CONFTEST + WRITES.format(half=half))
     result = suite.ondol(*ONE, devices="cpu:1")
@@ -248,7 +248,7 @@ if not WHERE:
 """
 
 
-def test_a_process_that_a_conftest_forks_keeps_the_nodes(suite: Suite) -> None:
+def test_a_process_that_a_conftest_forks_does_not_keep_the_nodes(suite: Suite) -> None:
     """It lives on when the run is over, and when there was none: the nodes hear the end of it all the same."""
     suite.write(conftest=CONFTEST + FORKS, test_a="def test_1(): pass\n")
     result = suite.ondol(*ONE, devices="cpu:1")

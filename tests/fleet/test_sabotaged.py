@@ -60,7 +60,7 @@ CASES: dict[Callable[[], None], Callable[..., None]] = {
 
 
 @pytest.mark.parametrize("sabotage", CASES, ids=lambda sabotage: sabotage.__name__)
-def test_a_guard_is_gone_and_its_test_stays_green(suite, sabotage: Callable[[], None]) -> None:
+def test_without_a_guard_its_test_turns_red(suite, sabotage: Callable[[], None]) -> None:
     test = CASES[sabotage]
     whole = test.func if isinstance(test, partial) else test
     # With the plugins that it has when it is green.
@@ -69,7 +69,7 @@ def test_a_guard_is_gone_and_its_test_stays_green(suite, sabotage: Callable[[], 
     assert_turns_red(suite, test, sabotage, 20.0)
 
 
-def test_the_preference_for_the_open_runtime_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_preference_for_the_open_runtime_its_test_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the scheduler alone: in a whole run it depends on which of two preparations is done first."""
     monkeypatch.setattr(situation.Situation, "_pick", situation.Situation._pick)  # put back at the end
     sabotages.another_runtime_is_as_good()
@@ -77,7 +77,7 @@ def test_the_preference_for_the_open_runtime_is_gone_and_its_test_stays_green(mo
         test_schedule.test_a_worker_waits_for_its_runtime_and_not_with_another()
 
 
-def test_the_wires_checksum_is_gone_and_its_test_stays_green(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_wires_checksum_its_test_turns_red(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "_checksum", wire._checksum)  # put back at the end
     sabotages.no_checksum()
     with pytest.raises((AssertionError, ValueError)):

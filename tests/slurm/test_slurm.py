@@ -258,7 +258,7 @@ def test_a_job_that_never_starts_is_not_waited_for_for_ever(suite: Suite, cluste
     assert suite.wait_for(lambda: cluster.jobs() == [other]), "our job is still queued"
 
 
-def test_slurm_refuses_what_is_asked_for(suite: Suite) -> None:
+def test_what_slurm_refuses_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     result = suite.ondol("--engine=slurm", "--slurm=--partition=nowhere", devices="auto")
     assert result.status == 121

@@ -29,7 +29,7 @@ def wait_for(*names):
 """
 
 
-def test_nodes_are_asked_for_when_the_controller_has_collected(suite: Suite, cluster: Cluster) -> None:
+def test_nodes_are_asked_for_before_the_controller_has_collected(suite: Suite, cluster: Cluster) -> None:
     """It waits in its conftest for the conftests of all three."""
     waits = "WHERE or wait_for(*(f'imported-n{number}' for number in (1, 2, 3)))\n"
     suite.write(conftest=CONFTEST + waits, test_a="def test_1(): pass\n")
@@ -39,7 +39,7 @@ def test_nodes_are_asked_for_when_the_controller_has_collected(suite: Suite, clu
 
 
 @pytest.mark.fault
-def test_nodes_of_a_run_that_never_was_hold_their_allocation(suite: Suite, cluster: Cluster) -> None:
+def test_nodes_of_a_run_that_never_was_give_their_allocation_back(suite: Suite, cluster: Cluster) -> None:
     suite.write(conftest=CONFTEST, test_a="import conftest\nconftest.WHERE or conftest.wait_for('imported-n2', 'go')\n")
     process, journal = start(suite, ALL, "-k", "nothing")
     assert suite.wait_for((suite.path / "imported-n2").exists)
@@ -53,7 +53,7 @@ def test_nodes_of_a_run_that_never_was_hold_their_allocation(suite: Suite, clust
 
 @pytest.mark.fault
 @pytest.mark.parametrize("how", ["collection fails", "SIGTERM", "SIGKILL"])
-def test_a_run_that_never_was_stays_in_the_queue(suite: Suite, cluster: Cluster, how: str) -> None:
+def test_a_run_that_never_was_leaves_the_queue(suite: Suite, cluster: Cluster, how: str) -> None:
     """Somebody else has all nodes while it collects. Killed is `ondol test`: pytest outlives it for a moment."""
     cluster.run("salloc", "--no-shell", "--nodes=3", "--exclusive", check=False)
     (other,) = cluster.jobs()
