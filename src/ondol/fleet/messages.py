@@ -76,7 +76,7 @@ Lose = NamedTuple("Lose", [("slot", str), ("why", str)])
 #: Start so many workers now; where they will live is told when items come.
 Warm = NamedTuple("Warm", [("workers", int)])
 #: To an agent that was started before anything was collected: what the session that it serves has become.
-Join = NamedTuple("Join", [("base", str), ("as_named", bool), ("homes", list[dict[str, str]])])
+Join = NamedTuple("Join", [("base", str), ("as_named", bool), ("homes", Sequence[dict[str, str]])])
 #: Ctrl-C.
 Interrupt = NamedTuple("Interrupt", [])
 #: End everything, now.

@@ -5,6 +5,7 @@ Nothing that a test starts may take itself for one of ours, so whoever is meant 
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 #: How a pytest that we start is told what it is for: by `ondol test`, and by an agent that cannot fork its workers.
@@ -73,7 +74,7 @@ class Session(NamedTuple):
     as_named: bool
     #: For a suite that takes its device while it is collected: what each device's worker has in its environment. One
     #: that collects before it is known where it lives must be started for a device then.
-    homes: list[dict[str, str]] = []
+    homes: Sequence[dict[str, str]] = ()
 
 
 class UnderFront(NamedTuple):
