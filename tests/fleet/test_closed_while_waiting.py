@@ -188,11 +188,8 @@ def engine(request):
 """
 
 
-@pytest.mark.parametrize(("devices", "most"), [("cpu:1", 2), ("cpu:2", 8)])
-def test_a_parametrised_session_fixture_is_made_once_for_many_modules(suite, devices, most) -> None:
-    """Of two workers each makes both, and at the end, when it helps the other one out, perhaps both once more; not one
-    for each of four modules, which would be sixteen.
-    """
+@pytest.mark.parametrize(("devices", "most"), [("cpu:1", 2), ("cpu:2", 4)])
+def test_a_parametrised_session_fixture_is_made_as_seldom_as_with_xdist(suite, devices, most) -> None:
     body = "".join(f"def test_{n}(engine): pass\n" for n in range(3))
     suite.write(conftest=PARAMETERS, **{f"test_{m}": body for m in "abcd"})
     plain = suite.plain()

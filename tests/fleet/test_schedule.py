@@ -276,6 +276,19 @@ def test_slots_share_out_what_session_fixtures_are_made_with() -> None:
     assert sum(len({works[w].params for w in done}) for done in ran.values()) <= 3
 
 
+def test_who_helps_out_takes_what_it_has_open_and_runs_that_first() -> None:
+    """Slot 0 was handed everything that was left; slot 1 has made what the last of it needs."""
+    works = [Work(n, module=f"m{n}", params="two" if n in (4, 5, 6) else "one") for n in range(7)]
+    scheduler = build(works, slots(2), devices(2))
+    scheduler.pool.clear()
+    scheduler.done.add(6)
+    busy, idle = scheduler.slots.values()
+    busy.handed, busy.last, idle.last = [0, 4, 5, 1, 2, 3], works[3], works[6]
+    assert scheduler.step() == [Revoke(busy.slot.name)]
+    scheduler.revoked(busy.slot.name, [4, 5, 1, 2, 3])
+    assert (busy.todo, idle.todo) == ([1, 2], [4, 5, 3])
+
+
 def test_who_had_nothing_to_give_is_asked_again_when_one_of_its_works_has_ended() -> None:
     """Its worker had taken up the next one: asked at once, it would say the same, as often as it is asked."""
     scheduler = build([Work(n, "m") for n in range(3)], slots(2), devices(2), depth=4)

@@ -78,10 +78,12 @@ class Scheduler(Situation):
         if thief is None or thief.down or state.down or thief.todo or self.stopping:
             self._give_back(works)
             return
-        # The later half moves, at least one: given to the pool, the victim would take it all back.
+        # The later half moves, at least one: given to the pool, the victim would take it all back. What the thief has
+        # open moves first and is run first, else it would be closed and opened again.
         movable = [w for w in works if self._free_to_move(w, thief.slot.device)]
+        movable.sort(key=lambda w: self._strange(w, thief.last)[:2], reverse=True)
         moved = movable[len(movable) // 2 :]
-        thief.todo = moved
+        thief.todo = sorted(moved, key=lambda w: self._strange(w, thief.last)[:2])
         state.drained = not moved
         state.todo = [w for w in works if w not in moved] + state.todo
 
