@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ondol.errors import UsageError
 from ondol.fleet.model import Device
+from ondol.fleet.starts import DEVICE_ENV
 from ondol.foreign_text import is_number
 from ondol.host import accelerator, own_python
 from ondol.units import parse_size
@@ -58,7 +59,7 @@ class Fleet(NamedTuple):
         visible = ",".join(d.visible for d in chosen)
         variables = (chosen[0].variable, *self.extra)
         told = {name: visible for name in variables if name}
-        return {**told, "ONDOL_DEVICE": ",".join(d.name for d in chosen)}
+        return {**told, DEVICE_ENV: ",".join(d.name for d in chosen)}
 
     @property
     def homes(self) -> list[dict[str, str]]:
@@ -162,7 +163,7 @@ def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra:
     if len(set(models)) == 1:
         return fleet
     seen = fleet.environment(sorted(devices, key=lambda device: device.of_other_model))
-    del seen["ONDOL_DEVICE"]
+    del seen[DEVICE_ENV]
     return fleet._replace(collecting={**seen, **({"CUDA_DEVICE_ORDER": order} if order and kind == "cuda" else {})})
 
 

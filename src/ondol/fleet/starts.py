@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 #: How a pytest that we start is told what it is for: by `ondol test`, and by an agent that cannot fork its workers.
 FRONT_ENV, WORKER_ENV = "ONDOL_FRONT", "ONDOL_WORKER_START"
+#: The names of a worker's devices; of one that has no slot yet, the device that it was started for.
+DEVICE_ENV = "ONDOL_DEVICE"
 #: What the controller writes first to a node program, as a plain line; a node program understands this number only.
 FORMAT = 1
 

@@ -85,13 +85,12 @@ def begin(config: pytest.Config, fleet: Fleet, per_device: int) -> None:
     if not may_begin(options) or options.ondol_start == "fork":
         return
     known, key = history.load(_kept()), _key(config)
-    took_devices = key + _TOOK_DEVICES in known
-    homes = fleet.homes if took_devices else []
+    homes = fleet.homes if key + _TOOK_DEVICES in known else []
     workers = per_device * sum(not device.of_other_model for device in fleet.devices)
     standing_by = max(1, len(homes))
     if workers + standing_by < len(os.sched_getaffinity(0)):  # else they would slow down those that everybody waits for
         workers += standing_by
-    if homes or (key in known and not took_devices):
+    if homes or key in known:
         config.pluginmanager.register(Early(config, workers, homes), "ondol-early")
 
 

@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ondol.fleet.agent.keeper import Keeper
 from ondol.fleet.agent.launch import SpawnLauncher
+from ondol.fleet.starts import DEVICE_ENV
 from ondol.host import killing, proctree
-
-#: The variable that tells for which device a spare was started, if for one.
-DEVICE = "ONDOL_DEVICE"
 
 
 def fits(worker: int, free: int) -> bool:
@@ -59,12 +57,12 @@ class Spares:
 
     def trim(self) -> None:
         """Items have ended: whoever needed one at the start has taken it."""
-        kept = {keeper.place.env.get(DEVICE, ""): keeper for keeper in reversed(self.waiting)}
+        kept = {keeper.place.env.get(DEVICE_ENV, ""): keeper for keeper in reversed(self.waiting)}
         self._end([keeper for keeper in self.waiting if keeper not in kept.values()])
 
     def take(self, env: dict[str, str]) -> Keeper | None:
         """The one that is ready, or will be first, of those that can live there."""
-        fit = [keeper for keeper in self.waiting if keeper.place.env.get(DEVICE) in (None, env.get(DEVICE))]
+        fit = [keeper for keeper in self.waiting if keeper.place.env.get(DEVICE_ENV) in (None, env.get(DEVICE_ENV))]
         taken = min(fit, key=lambda keeper: keeper.state != "waiting", default=None)
         if taken is not None:
             self.waiting.remove(taken)
