@@ -116,12 +116,18 @@ def _remember(config: pytest.Config, spawned: bool) -> None:
         history.save(_kept(), dict(list(known.items())[-REMEMBERED:]))
 
 
+#: So many forks, each a little cheaper, make up for the time that it takes to put the heap into large pages.
+WORTH_LARGE_PAGES = 100
+
+
 class LocalAgent:
     """Starts the agent, and another one when it has died."""
 
-    def __init__(self, session: pytest.Session, fleet: Fleet, tmpdir: str, private: list[int]) -> None:
+    def __init__(self, session: pytest.Session, fleet: Fleet, tmpdir: str, private: list[int], isolated: int) -> None:
+        """`isolated` is how many items get a process of their own."""
         config = session.config
         self._session = session
+        self._isolated = isolated
         self._private = private
         self._limits = limits_of(config.option)
         self._rules = rules_of(config.option, tmpdir)
@@ -152,6 +158,10 @@ class LocalAgent:
         if self.why_not is None:
             if self._early is not None:
                 self._early.drop()
+            if self._isolated > WORTH_LARGE_PAGES:
+                from ondol.host import huge_pages
+
+                huge_pages.collapse()  # here and not in the agent, which then shares them with us
             gc.unfreeze()  # a worker finds the garbage of the imports as plain pytest would
             started: Link = link.start_forked(self._session, self._base, self._limits, rules, self._private)
         else:

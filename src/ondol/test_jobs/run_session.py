@@ -126,7 +126,11 @@ def run_session(
     try:
         with Interrupts() as interrupts:
             private = [book.fileno(), *interrupts.descriptors()]
-            links = far.join(config, plan, settings.chosen) if far else LocalAgent(session, fleet, tmpdir, private)
+            links: Far | LocalAgent
+            if far:
+                links = far.join(config, plan, settings.chosen)
+            else:
+                links = LocalAgent(session, fleet, tmpdir, private, isolated=sum(work.isolate for work in plan.works))
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
             book.write(*([muted] if muted != NOTHING_KNOWN else []), *map(journal.Note, notes))
             live = _live_view(config, known)
