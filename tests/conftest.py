@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -68,11 +69,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ProcessorTime())
 
 
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(_FOREIGN) or name in _CACHES:
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment_of_what_tests_share() -> Iterator[None]:
+    """Fixtures of a wider scope are made before those of a test."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        clean(monkeypatch)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean(monkeypatch)
 
 
 @pytest.fixture

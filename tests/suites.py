@@ -255,3 +255,9 @@ def suite(tmp_path: Path, request: pytest.FixtureRequest) -> Suite:
         made.plugins += marker.args
         made.all_plugins |= not marker.args
     return made
+
+
+@pytest.fixture(scope="module")
+def new_suite(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Suite]:
+    """Makes suites for runs that several tests of a file read; nobody writes to one after its run."""
+    return lambda: Suite(tmp_path_factory.mktemp("shared"))

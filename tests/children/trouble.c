@@ -1,9 +1,17 @@
 /* Native code that misbehaves: it never returns, or it takes the whole stack. */
 
+#include <unistd.h>
+
 static volatile int forever = 1;
 
 void spin(void) {
     while (forever) {
+    }
+}
+
+void wait_in_c(void) {
+    while (forever) {
+        pause();
     }
 }
 

@@ -1,5 +1,5 @@
 """What the run wing's tests share: a pytest suite in a directory of its own."""
 
-from suites import suite
+from suites import new_suite, suite
 
-__all__ = ["suite"]
+__all__ = ["new_suite", "suite"]

@@ -1,11 +1,17 @@
-"""Everything a test can do to its runner: each alone, and all of it in one suite beside healthy items."""
+"""Everything a test can do to its runner: in one worker after another, and on two of them at once, beside healthy items.
+
+Whatever hangs waits for something that never comes; only the items that are named loops burn a core.
+"""
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from suites import Result, Suite
 
 #: Name → what its verdict must be, and what the item does. `spin` and friends are native code.
 MATRIX: dict[str, tuple[str, str]] = {
@@ -19,11 +25,11 @@ MATRIX: dict[str, tuple[str, str]] = {
     "loop_in_python": ("timeout", "while True: pass"),
     "loop_with_the_gil": ("timeout", "native(ctypes.PyDLL).spin()"),
     "loop_without_the_gil": ("timeout", "native(ctypes.CDLL).spin()"),
-    "ignores_sigterm": ("timeout", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    while True: pass"),
+    "ignores_sigterm": ("timeout", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    wait()"),
     "grandchild_outlives": ("passed", "grandchild()"),
     "grandchild_and_crash": ("crashed", "grandchild(); os._exit(3)"),
-    "grandchild_and_hang": ("timeout", "grandchild()\n    while True: pass"),
-    "fork_bomb": ("timeout", "fork_bomb()\n    while True: pass"),
+    "grandchild_and_hang": ("timeout", "grandchild()\n    wait()"),
+    "fork_bomb": ("timeout", "fork_bomb()\n    wait()"),
     "child_comes_back": ("passed", "os.fork()"),
     "closes_all": ("crashed", "os.closerange(3, 4096)"),
     "closes_standard": ("passed", "os.close(0)"),
@@ -32,7 +38,7 @@ MATRIX: dict[str, tuple[str, str]] = {
     "prints_100_mb": ("passed", "sys.stdout.write('x' * (100 << 20))"),
     "deleted_cwd": ("passed", "d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)"),
     "deletes_tmpdir": ("passed", "shutil.rmtree(os.environ['TMPDIR'])"),
-    "leaves_thread": ("passed", "threading.Thread(target=threading.Event().wait).start()"),
+    "leaves_thread": ("passed", "threading.Thread(target=wait).start()"),
     "changes_environ": ("passed", "os.environ.clear()"),
     "crash_at_exit": ("passed", "atexit.register(os.abort)"),
     "crash_in_setup": ("crashed", None),  # type: ignore[dict-item]
@@ -42,6 +48,9 @@ MATRIX: dict[str, tuple[str, str]] = {
 PRELUDE = """
 import atexit, ctypes, os, shutil, signal, sys, tempfile, threading
 import pytest
+
+def wait():
+    threading.Event().wait()
 
 def native(how):
     return how(os.environ["TROUBLE"])
@@ -57,7 +66,7 @@ def grandchild():
 
 def fork_bomb():
     top = os.getpid()
-    for _ in range(6):
+    for _ in range(4):
         os.fork()
     if os.getpid() != top:
         os.setsid()
@@ -100,28 +109,50 @@ def trouble(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def item(name: str, hangs: int = 1) -> str:
-    """`hangs`: after so many seconds it has timed out, wherever it is by then."""
+def item(name: str) -> str:
+    """What hangs has timed out after half a second, wherever it is by then."""
     verdict, body = MATRIX[name]
     arguments = "" if body else name
-    limit = hangs if verdict == "timeout" else 200
+    limit = 0.5 if verdict == "timeout" else 200
     return f"\n@pytest.mark.ondol(timeout={limit})\ndef test_{name}({arguments}):\n    {body or 'pass'}\n"
+
+
+def healthy(where: str) -> str:
+    return HEALTHY.format(count=1, where=where)
+
+
+@pytest.fixture(scope="module")
+def one_after_another(new_suite: Callable[[], Suite], trouble: Path) -> dict[bool, tuple[Result, bool]]:
+    """Whether all of it may pass → the run, on one worker and what replaces it; and whether nobody outlived it."""
+    runs = {}
+    for passes in (True, False):
+        names = [name for name, (verdict, _) in MATRIX.items() if (verdict == "passed") is passes]
+        suite = new_suite()
+        suite.variables["TROUBLE"] = str(trouble)
+        suite.write(test_m=PRELUDE + healthy("") + "".join(item(name) + healthy(f"_after_{name}") for name in names))
+        flags = ["--ondol-retries=0", "--ondol-grace=0.3", "--ondol-teardown-timeout=60"]
+        runs[passes] = suite.pytest(*flags, devices="cpu:1"), suite.all_gone()
+    return runs
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("name", MATRIX)
-def test_one_misbehaving_item_costs_its_own_verdict_only(suite, trouble, monkeypatch, name) -> None:
-    monkeypatch.setenv("TROUBLE", str(trouble))
-    before, after = HEALTHY.format(count=2, where="_before"), HEALTHY.format(count=2, where="_after")
-    suite.write(test_m=PRELUDE + before + item(name) + after)
-    result = suite.pytest("--ondol-retries=0", "--ondol-grace=0.3", "--ondol-teardown-timeout=60", devices="cpu:1")
-    healthy = {k: v for k, v in result.verdicts.items() if "healthy" in k}
-    assert set(healthy.values()) == {"passed"}, result.output[-3000:]
-    assert len(healthy) == 4
+def test_one_misbehaving_item_costs_its_own_verdict_only(one_after_another, name) -> None:
+    result, all_gone = one_after_another[MATRIX[name][0] == "passed"]
     assert result.verdicts[f"test_{name}"] == MATRIX[name][0], result.output[-3000:]
-    assert result.status == (0 if MATRIX[name][0] == "passed" else 1)
+    assert result.verdicts[f"test_healthy_after_{name}[0]"] == "passed", result.output[-3000:]
+    assert all_gone
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("passes", [True, False])
+def test_healthy_items_pass_and_the_status_tells_whether_all_did(one_after_another, passes) -> None:
+    result, _ = one_after_another[passes]
+    before_and_after = [verdict for name, verdict in result.verdicts.items() if "healthy" in name]
+    assert set(before_and_after) == {"passed"}
+    assert 2 * len(before_and_after) == len(result.verdicts) + 1
+    assert result.status == (0 if passes else 1)
     assert "the agent died" not in result.output
-    assert suite.all_gone()
 
 
 @pytest.mark.fault
@@ -157,9 +188,11 @@ def test_after():
 @pytest.mark.fault
 def test_all_of_it_in_one_suite(suite, trouble, monkeypatch) -> None:
     monkeypatch.setenv("TROUBLE", str(trouble))
-    body = "".join(item(name) + HEALTHY.format(count=1, where=f"_after_{name}") for name in MATRIX)
+    body = "".join(item(name) + healthy(f"_after_{name}") for name in MATRIX)
     suite.write(
-        test_m=PRELUDE + body, test_crash_on_import="import os\nos.abort()\n", test_hang_on_import="while True: pass\n"
+        test_m=PRELUDE + body,
+        test_crash_on_import="import os\nos.abort()\n",
+        test_hang_on_import="import threading\nthreading.Event().wait()\n",
     )
     flags = ["--grace=0.3", "--teardown-timeout=60", "--collect-timeout=15", "--continue-on-collection-errors"]
     result = suite.ondol(*flags, devices="cpu:2")
@@ -172,11 +205,12 @@ def test_all_of_it_in_one_suite(suite, trouble, monkeypatch) -> None:
     assert suite.all_gone()
 
 
-@pytest.mark.fault
-def test_output_and_stacks_until_the_end_are_in_the_report(suite) -> None:
-    suite.write(
+@pytest.fixture(scope="module")
+def three_ends(new_suite: Callable[[], Suite]) -> Result:
+    """A crash, a hang, and a hang in a child."""
+    suite = new_suite().write(
         test_m="""
-        import os, sys, pytest
+        import os, sys, threading, pytest
         def test_crash():
             print("printed before")
             os.write(2, b"raw before")
@@ -185,12 +219,24 @@ def test_output_and_stacks_until_the_end_are_in_the_report(suite) -> None:
         def test_hang():
             print("printed before the hang")
             def deep_inside():
-                while True: pass
+                threading.Event().wait()
             deep_inside()
+        @pytest.mark.ondol(timeout=5)
+        def test_hang_in_a_child():
+            def in_the_child():
+                threading.Event().wait()
+            if os.fork() == 0:
+                os.setsid()
+                in_the_child()
+            os.wait()
         """
     )
-    result = suite.pytest("--ondol-retries=0", "--ondol-grace=0.2")
-    crash, hang = (item.attempts[-1] for item in result.record.items)
+    return suite.pytest("--ondol-retries=0", "--ondol-grace=0.2")
+
+
+@pytest.mark.fault
+def test_output_and_stacks_until_the_end_are_in_the_report(three_ends) -> None:
+    crash, hang, _ = (item.attempts[-1] for item in three_ends.record.items)
     assert crash.output == {"stdout": "printed before\n", "stderr": "raw before"}
     assert "SIGABRT" in crash.reason
     assert "test_crash" in crash.dump
@@ -198,25 +244,12 @@ def test_output_and_stacks_until_the_end_are_in_the_report(suite) -> None:
     assert "deep_inside" in hang.dump
     assert "longer than 5 s" in hang.reason
     for text in ("printed before", "raw before", "deep_inside"):
-        assert text in result.output
+        assert text in three_ends.output
 
 
 @pytest.mark.fault
-def test_stacks_of_a_child_that_hangs_are_shown_too(suite) -> None:
-    suite.write(
-        test_m="""
-        import os, pytest
-        @pytest.mark.ondol(timeout=5)
-        def test_hang():
-            def in_the_child():
-                while True: pass
-            if os.fork() == 0:
-                os.setsid()
-                in_the_child()
-            os.wait()
-        """
-    )
-    dump = suite.pytest("--ondol-grace=0.2").record.items[0].attempts[-1].dump
+def test_stacks_of_a_child_that_hangs_are_shown_too(three_ends) -> None:
+    dump = three_ends.record.items[2].attempts[-1].dump
     assert "in_the_child" in dump
     assert "os.wait" in dump or "test_hang" in dump
 
@@ -228,22 +261,22 @@ def test_native_stacks_are_shown_where_a_debugger_is_installed(suite, trouble, m
     if native_dump_command(1) is None:
         pytest.skip("neither py-spy nor gdb is installed")
     monkeypatch.setenv("TROUBLE", str(trouble))
-    suite.write(test_m=PRELUDE + item("loop_without_the_gil", hangs=5))
+    suite.write(test_m=PRELUDE + "@pytest.mark.ondol(timeout=5)\ndef test_hang(): native(ctypes.CDLL).wait_in_c()\n")
     dump = suite.pytest("--ondol-native-stacks=20").record.items[0].attempts[-1].dump
-    assert "spin" in dump
+    assert "wait_in_c" in dump
 
 
 @pytest.mark.fault
 def test_silence_ends_an_item_and_output_keeps_it_alive(suite) -> None:
     suite.write(
         test_m="""
-        import time, threading
+        import threading
         def test_talks():
             for n in range(24):
                 print(n, flush=True)
                 threading.Event().wait(0.25)
         def test_silent():
-            while True: pass
+            threading.Event().wait()
         """
     )
     result = suite.pytest("--ondol-silence=4", "--ondol-grace=0.2")
@@ -255,11 +288,11 @@ def test_silence_ends_an_item_and_output_keeps_it_alive(suite) -> None:
 def test_a_teardown_that_hangs_has_a_deadline_of_its_own(suite) -> None:
     suite.write(
         test_m="""
-        import pytest
+        import threading, pytest
         @pytest.fixture
         def stuck():
             yield
-            while True: pass
+            threading.Event().wait()
         def test_stuck(stuck): pass
         def test_fine(): pass
         """
@@ -284,7 +317,9 @@ def test_a_session_finaliser_that_crashes_is_counted_against_its_last_item(suite
 
 @pytest.mark.fault
 def test_the_run_has_a_deadline_and_says_what_was_not_run(suite) -> None:
-    suite.write(test_m="def test_1(): pass\ndef test_2():\n    while True: pass\ndef test_3(): pass\n")
+    suite.write(
+        test_m="import threading\ndef test_1(): pass\ndef test_2(): threading.Event().wait()\ndef test_3(): pass\n"
+    )
     result = suite.pytest("--ondol-session-timeout=10", "--ondol-grace=0.2")
     assert result.verdicts == {"test_1": "passed", "test_2": "timeout", "test_3": "not-run"}
     assert result.status == 124

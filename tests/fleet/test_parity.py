@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
-pytestmark = pytest.mark.plugins("asyncio")
+from suites import Result, Suite
 
 HELPER = """
     import os, pytest
@@ -165,7 +166,9 @@ CORPUS: dict[str, dict[str, str]] = {
     "hooks": {
         "conftest": """
     from helper import *
-    def pytest_collection_modifyitems(items): items.reverse()
+    def pytest_collection_modifyitems(items):
+        mine = [item for item in items if item.path.name == "test_h.py"]
+        items[:] = [item for item in items if item not in mine] + mine[::-1]
     def pytest_runtest_setup(item): log(f"hook setup {item.name}")
     def pytest_runtest_teardown(item, nextitem): log(f"hook teardown {item.name} {nextitem and nextitem.name}")
     @pytest.hookimpl(wrapper=True)
@@ -200,30 +203,46 @@ CORPUS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CORPUS)
-def test_one_worker_is_plain_pytest(suite, name) -> None:
-    suite.write(helper=HELPER, **CORPUS[name])
-    plain = suite.plain()
-    ours = suite.pytest("--ondol-judge=off")
-    assert ours.outcomes == plain.outcomes
-    assert [entry[0] for entry in ours.seen] == [entry[0] for entry in plain.seen], "another order"
-    assert ours.log == plain.log, "fixtures live differently"
-    assert ours.status == plain.status
-    assert ours.summary == plain.summary
-
-
-def test_outcomes_do_not_depend_on_how_the_workers_are_made(suite) -> None:
-    suite.write(helper=HELPER)
+@pytest.fixture(scope="module")
+def corpus(new_suite: Callable[[], Suite]) -> tuple[Suite, Result]:
+    """All of it, each in a folder of its own, and what plain pytest says of it."""
+    suite = new_suite().write(helper=HELPER)
+    suite.plugins.append("asyncio")
     for name, files in CORPUS.items():
         suite.write(**{f"{name}__{file}": text for file, text in files.items()})
     plain = suite.plain()
     assert len(plain.seen) > 100
-    for flags in ([], ["--ondol-isolate=item"], ["--ondol-start=spawn"], ["--ondol-recycle-after=3"]):
-        ours = suite.pytest(*flags, "--ondol-judge=off", devices="cpu:4" if not flags else "cpu:2")
-        assert item_outcomes(ours.seen) == item_outcomes(plain.seen), flags
-        assert ours.status == plain.status
-        assert sum(ours.record.counts().values()) == len(ours.record.items)
-        assert suite.all_gone()
+    return suite, plain
+
+
+@pytest.fixture(scope="module")
+def one_worker(corpus: tuple[Suite, Result]) -> Result:
+    return corpus[0].pytest("--ondol-judge=off")
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_one_worker_is_plain_pytest(corpus, one_worker, name) -> None:
+    plain, ours = ([entry for entry in run.seen if entry[0].startswith(f"{name}/")] for run in (corpus[1], one_worker))
+    assert sorted(ours) == sorted(plain)
+    assert [entry[0] for entry in ours] == [entry[0] for entry in plain], "another order"
+
+
+def test_one_worker_runs_hooks_and_fixtures_as_plain_pytest_does(corpus, one_worker) -> None:
+    _, plain = corpus
+    assert [entry[0] for entry in one_worker.seen] == [entry[0] for entry in plain.seen], "another order"
+    assert one_worker.log == plain.log, "fixtures live differently"
+    assert one_worker.status == plain.status
+    assert one_worker.summary == plain.summary
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"], ["--ondol-recycle-after=3"]])
+def test_outcomes_do_not_depend_on_how_the_workers_are_made(corpus, flags) -> None:
+    suite, plain = corpus
+    ours = suite.pytest(*flags, "--ondol-judge=off", devices="cpu:4" if not flags else "cpu:2")
+    assert item_outcomes(ours.seen) == item_outcomes(plain.seen), ours.output
+    assert ours.status == plain.status
+    assert sum(ours.record.counts().values()) == len(ours.record.items)
+    assert suite.all_gone()
 
 
 def item_outcomes(seen: list[list[str]]) -> dict[str, set[tuple[str, ...]]]:
@@ -236,7 +255,8 @@ def item_outcomes(seen: list[list[str]]) -> dict[str, set[tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize(
-    "flags", [["-x"], ["--maxfail=2"], ["-k", "pass or fail"], ["-v"], ["--co", "-q"], ["--doctest-modules"]]
+    "flags",
+    [["-x"], ["--maxfail=2", "-v"], ["-k", "pass or fail or documented", "--doctest-modules"], ["--co", "-q"]],
 )
 def test_options_of_pytest_mean_the_same(suite, flags) -> None:
     suite.write(**CORPUS["outcomes"], documented='"""\n>>> 1 + 1\n2\n>>> 1 + 1\n3\n"""\n')

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,8 @@ from suites import Result, Suite
 real = pytest.mark.real
 
 
-@pytest.fixture
-def libraries(suite: Suite) -> Suite:
-    """A suite that can import torch, scikit-learn, polars and threadpoolctl."""
+def with_libraries(suite: Suite) -> Suite:
+    """It can import torch, scikit-learn, polars and threadpoolctl."""
     tools, suites = ROOT / ".build" / "tools", ROOT / ".build" / "suites"
     for one in (suites, tools):
         assert one.is_dir(), f"make test installs it; for pytest alone: make .build/{one.name}"
@@ -41,7 +41,7 @@ def run(suite: Suite, *arguments: str) -> Result:
 
 TORCH = """
     import torch
-    A = torch.rand(1500, 1500)
+    A = torch.rand(600, 600)
     REFERENCE = torch.softmax(A @ A, -1)
     def test_same(): assert torch.allclose(torch.softmax(A @ A, -1), REFERENCE)
     def test_again(): assert torch.allclose(torch.softmax(A @ A, -1), REFERENCE)
@@ -67,16 +67,8 @@ POLARS = """
 
 
 @real
-@pytest.mark.parametrize("text", [TORCH, SKLEARN], ids=["torch", "sklearn"])
-def test_a_pool_of_openmp_made_at_import_is_ended_and_workers_are_forked(libraries: Suite, text: str) -> None:
-    result = run(libraries.write(test_pool=text))
-    assert result.record.counts() == {"passed": 2}, result.output
-    assert result.record.run.mode.startswith("forked"), result.record.run.mode
-
-
-@real
-def test_a_pool_that_no_fork_survives_is_named_and_workers_are_spawned(libraries: Suite) -> None:
-    result = run(libraries.write(test_pool=POLARS))
+def test_a_pool_that_no_fork_survives_is_named_and_workers_are_spawned(suite: Suite) -> None:
+    result = run(with_libraries(suite).write(test_pool=POLARS))
     assert result.record.counts() == {"passed": 2}, result.output
     mode = result.record.run.mode
     assert mode.startswith("spawned"), mode
@@ -87,9 +79,9 @@ def test_a_pool_that_no_fork_survives_is_named_and_workers_are_spawned(libraries
 
 SEEN = """
     import json, os, subprocess, sys, threading
-    import numpy, torch, threadpoolctl, sklearn.ensemble
+    import numpy, torch, threadpoolctl
 
-    A = torch.rand(1500, 1500)
+    A = torch.rand(600, 600)
     torch.softmax(A @ A, -1)
 
     def say(name, value):
@@ -115,38 +107,58 @@ SEEN = """
 """
 
 
+def seen_by_both(suite: Suite, **files: str) -> tuple[Result, Result]:
+    """`SEEN` and others by plain pytest and by us."""
+    with_libraries(suite).write(test_seen=SEEN, **files)
+    return suite.plain("-p", "no:asyncio"), run(suite)
+
+
+@pytest.fixture(scope="module")
+def pools_of_openmp(new_suite: Callable[[], Suite]) -> tuple[Result, Result]:
+    """One of torch's library and one of scikit-learn's, both made at import."""
+    return seen_by_both(new_suite(), test_torch=TORCH, test_sklearn=SKLEARN)
+
+
 @real
-@pytest.mark.parametrize("given", [{}, {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}], ids=["unset", "set"])
-def test_what_tests_see_of_pools_is_what_plain_pytest_shows(libraries: Suite, given: dict[str, str]) -> None:
-    """As module-level code does, too: a limit for the time of the collection would be seen by both."""
-    libraries.write(test_seen=SEEN).variables |= given
-    plain = libraries.plain("-p", "no:asyncio")
+@pytest.mark.parametrize("name", ["torch", "sklearn"])
+def test_a_pool_of_openmp_made_at_import_is_ended_and_workers_are_forked(pools_of_openmp, name: str) -> None:
+    _, result = pools_of_openmp
+    items = [item for item in result.record.items if item.nodeid.startswith(f"test_{name}.py")]
+    assert [item.verdict for item in items] == ["passed", "passed"], result.output
+    assert result.record.run.mode.startswith("forked"), result.record.run.mode
+
+
+def same_pools(plain: Result, ours: Result) -> None:
+    """As module-level code sees them, too: a limit for the time of the collection would be seen by both."""
     assert len(plain.log) == 4, plain.output
-    ours = run(libraries)
     assert ours.record.run.mode.startswith("forked"), ours.record.run.mode
     assert sorted(ours.log) == sorted(plain.log)
 
 
 @real
-def test_threads_that_torch_makes_anew_in_a_fork_do_not_prevent_it(libraries: Suite) -> None:
-    """`torch.set_num_threads` in a conftest starts threads of another pool, which torch replaces in a fork."""
-    quantised = """
+def test_what_tests_see_of_pools_is_what_plain_pytest_shows(pools_of_openmp) -> None:
+    same_pools(*pools_of_openmp)
+
+
+@real
+def test_what_tests_see_of_limits_of_their_own_is_what_plain_pytest_shows(suite: Suite) -> None:
+    suite.variables |= {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}
+    same_pools(*seen_by_both(suite))
+
+
+@pytest.fixture(scope="module")
+def harmless_threads(new_suite: Callable[[], Suite]) -> Result:
+    """`torch.set_num_threads` in a conftest starts those of a pool that torch replaces in a fork; others are known."""
+    suite = with_libraries(new_suite()).write(
+        conftest="import torch\ntorch.set_num_threads(2)\n",
+        test_quantised="""
         import torch
         def test_uses_that_pool():
             torch.backends.quantized.engine = "qnnpack"
             assert torch.get_num_threads() == 2
             numbers = torch.quantize_per_tensor(torch.rand(512, 512), 0.1, 0, torch.quint8)
             torch.ao.nn.quantized.Linear(512, 512)(numbers)
-    """
-    libraries.write(conftest="import torch\ntorch.set_num_threads(2)\n", test_pool=quantised)
-    result = run(libraries, "-p", "no:warnings")
-    assert result.record.counts() == {"passed": 1}, result.output
-    assert result.record.run.mode.startswith("forked"), result.record.run.mode
-
-
-@real
-def test_threads_known_to_be_harmless_or_made_anew_do_not_prevent_a_fork(libraries: Suite) -> None:
-    libraries.write(
+        """,
         test_known="""
         import os, torch, tqdm
         import torch._inductor.config
@@ -159,16 +171,22 @@ def test_threads_known_to_be_harmless_or_made_anew_do_not_prevent_a_fork(librari
         def test_compile():
             assert torch.compile(lambda x: torch.sin(x) + 2 * x)(torch.zeros(4)).sum() == 0
         def test_pool(): assert AsyncCompile.pool().submit(os.getpid).result() == os.getpid()
-        """
-    ).variables |= {
-        "TORCHINDUCTOR_CACHE_DIR": str(libraries.path / "cache"),
+        """,
+    )
+    suite.variables |= {
+        "TORCHINDUCTOR_CACHE_DIR": str(suite.path / "cache"),
         # Plain C++ is enough, and compiles in a third of the time.
         "TORCHINDUCTOR_VEC_ISA_OK": "0",
         "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
-    result = run(libraries)
-    assert result.record.counts() == {"passed": 2}, result.output
-    assert result.record.run.mode.startswith("forked"), result.record.run.mode
+    return run(suite, "-p", "no:warnings")
+
+
+@real
+@pytest.mark.parametrize("name", ["test_uses_that_pool", "test_compile", "test_pool"])
+def test_threads_known_to_be_harmless_or_made_anew_do_not_prevent_a_fork(harmless_threads: Result, name: str) -> None:
+    assert harmless_threads.verdicts[name] == "passed", harmless_threads.output
+    assert harmless_threads.record.run.mode.startswith("forked"), harmless_threads.record.run.mode
 
 
 def test_a_python_thread_is_named_with_the_line_that_started_it(suite: Suite) -> None:
