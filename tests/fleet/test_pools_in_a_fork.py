@@ -33,6 +33,17 @@ def with_libraries(suite: Suite) -> Suite:
     return suite
 
 
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library whose `team` makes a pool of GNU OpenMP, and returns how large it is."""
+    place = tmp_path_factory.mktemp("team")
+    (place / "team.c").write_text(
+        "#include <omp.h>\nint team(void){int n=0;\n#pragma omp parallel\n#pragma omp atomic\nn++;return n;}\n"
+    )
+    subprocess.run(["cc", "-fopenmp", "-shared", "-fPIC", "-o", place / "team.so", place / "team.c"], check=True)
+    return place / "team.so"
+
+
 def run(suite: Suite, *arguments: str) -> Result:
     """With a deadline that a worker that hangs reaches, and no other attempt."""
     options = ("--ondol-timeout=300", "--ondol-judge=off", "--ondol-retries=0", "-p", "no:asyncio")
@@ -79,10 +90,10 @@ def test_a_pool_that_no_fork_survives_is_named_and_workers_are_spawned(suite: Su
 
 SEEN = """
     import json, os, subprocess, sys, threading
-    import numpy, torch, threadpoolctl
+    import numpy, threadpoolctl
+    from library import use, size
 
-    A = torch.rand(600, 600)
-    torch.softmax(A @ A, -1)
+    use()
 
     def say(name, value):
         with open(os.environ["LOG"], "a") as log:
@@ -90,14 +101,14 @@ SEEN = """
 
     def limits(): return {k: v for k, v in os.environ.items() if k.endswith(("_NUM_THREADS", "_MAXIMUM_THREADS"))}
     def pools(): return sorted([p["internal_api"], p["num_threads"], p["prefix"]] for p in threadpoolctl.threadpool_info())
-    AT_IMPORT = [limits(), pools(), torch.get_num_threads()]
+    AT_IMPORT = [limits(), pools(), size()]
 
     def test_numbers():
         say("at import", AT_IMPORT)
-        say("in a test", [limits(), pools(), torch.get_num_threads()])
+        say("in a test", [limits(), pools(), size()])
 
     def test_in_a_thread():
-        thread = threading.Thread(target=lambda: say("thread", [pools(), torch.get_num_threads()]))
+        thread = threading.Thread(target=lambda: say("thread", [pools(), size()]))
         thread.start()
         thread.join()
 
@@ -107,25 +118,10 @@ SEEN = """
 """
 
 
-def seen_by_both(suite: Suite, **files: str) -> tuple[Result, Result]:
-    """`SEEN` and others by plain pytest and by us."""
-    with_libraries(suite).write(test_seen=SEEN, **files)
-    return suite.plain("-p", "no:asyncio"), run(suite)
-
-
-@pytest.fixture(scope="module")
-def pools_of_openmp(new_suite: Callable[[], Suite]) -> tuple[Result, Result]:
-    """One of torch's library and one of scikit-learn's, both made at import."""
-    return seen_by_both(new_suite(), test_torch=TORCH, test_sklearn=SKLEARN)
-
-
-@real
-@pytest.mark.parametrize("name", ["torch", "sklearn"])
-def test_a_pool_of_openmp_made_at_import_is_ended_and_workers_are_forked(pools_of_openmp, name: str) -> None:
-    _, result = pools_of_openmp
-    items = [item for item in result.record.items if item.nodeid.startswith(f"test_{name}.py")]
-    assert [item.verdict for item in items] == ["passed", "passed"], result.output
-    assert result.record.run.mode.startswith("forked"), result.record.run.mode
+def seen_by_both(suite: Suite, library: str, **files: str) -> tuple[Result, Result]:
+    """`SEEN` by plain pytest, and by us together with others."""
+    with_libraries(suite).write(library=library, test_seen=SEEN, **files)
+    return suite.plain("-p", "no:asyncio", "test_seen.py"), run(suite)
 
 
 def same_pools(plain: Result, ours: Result) -> None:
@@ -135,15 +131,44 @@ def same_pools(plain: Result, ours: Result) -> None:
     assert sorted(ours.log) == sorted(plain.log)
 
 
-@real
-def test_what_tests_see_of_pools_is_what_plain_pytest_shows(pools_of_openmp) -> None:
-    same_pools(*pools_of_openmp)
+@pytest.fixture(scope="module")
+def with_torch(new_suite: Callable[[], Suite]) -> tuple[Result, Result]:
+    torch = """
+        import torch
+        def use(): torch.softmax(torch.rand(600, 600), -1)
+        size = torch.get_num_threads
+    """
+    return seen_by_both(new_suite(), torch, test_torch=TORCH)
+
+
+def ended_and_forked(result: Result, name: str) -> None:
+    items = [item for item in result.record.items if item.nodeid.startswith(name)]
+    assert [item.verdict for item in items] == ["passed", "passed"], result.output
+    assert result.record.run.mode.startswith("forked"), result.record.run.mode
 
 
 @real
-def test_what_tests_see_of_limits_of_their_own_is_what_plain_pytest_shows(suite: Suite) -> None:
-    suite.variables |= {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "2"}
-    same_pools(*seen_by_both(suite))
+def test_a_pool_of_openmp_made_at_import_is_ended_and_workers_are_forked(with_torch) -> None:
+    ended_and_forked(with_torch[1], "test_torch.py")
+
+
+@real
+def test_a_pool_of_a_librarys_own_openmp_made_at_import_is_ended_too(suite: Suite) -> None:
+    ended_and_forked(run(with_libraries(suite).write(test_sklearn=SKLEARN)), "test_sklearn.py")
+
+
+@real
+def test_what_tests_see_of_pools_is_what_plain_pytest_shows(with_torch) -> None:
+    same_pools(*with_torch)
+
+
+@real
+def test_what_tests_see_of_limits_of_their_own_is_what_plain_pytest_shows(suite: Suite, team: Path) -> None:
+    """Of GNU OpenMP alone, and of NumPy's pool: torch needs seconds to be imported."""
+    suite.variables |= {"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "2"}
+    plain, ours = seen_by_both(suite, f"import ctypes\nuse = size = ctypes.CDLL({str(team)!r}).team\n")
+    same_pools(plain, ours)
+    assert json.loads(ours.log[0])[1][2] == 3, "a pool of as many as were asked for"
 
 
 @pytest.fixture(scope="module")
@@ -248,14 +273,9 @@ def test_nothing_is_tried_where_no_such_library_is_loaded() -> None:
     assert tried("os.fork = None") == (None, 0)
 
 
-def test_a_parallel_region_that_does_not_end_in_a_fork_is_found(tmp_path: Path) -> None:
+def test_a_parallel_region_that_does_not_end_in_a_fork_is_found(team: Path) -> None:
     """The real thing: a pool of GNU OpenMP that nobody ended."""
-    (tmp_path / "team.c").write_text(
-        "#include <omp.h>\nint team(void){int n=0;\n#pragma omp parallel\n#pragma omp atomic\nn++;return n;}\n"
-    )
-    library = tmp_path / "team.so"
-    subprocess.run(["cc", "-fopenmp", "-shared", "-fPIC", "-o", library, tmp_path / "team.c"], check=True)
-    load = f"import ctypes\nos.environ['OMP_NUM_THREADS'] = '3'\nteam = ctypes.CDLL({str(library)!r})\nassert team.team() == 3\n"
+    load = f"import ctypes\nos.environ['OMP_NUM_THREADS'] = '3'\nteam = ctypes.CDLL({str(team)!r})\nassert team.team() == 3\n"
     why, _ = tried(load, patience=0.5)
     assert why is not None
     assert "no answer" in why
@@ -283,24 +303,24 @@ int begin(void) { pthread_t thread; return pthread_create(&thread, 0, wait, 0); 
 """
 
 
-@pytest.mark.parametrize("with_torch", [True, False])
+@pytest.mark.parametrize("torch_is_loaded", [True, False])
 def test_a_thread_of_a_driver_without_an_open_device_is_left_to_the_trial(
-    suite: Suite, tmp_path: Path, with_torch: bool
+    suite: Suite, tmp_path: Path, torch_is_loaded: bool
 ) -> None:
     """Drivers keep one when they are merely loaded. Only torch's devices are tried out; without it nobody knows."""
     (tmp_path / "driver.c").write_text(DRIVER)
     library = tmp_path / "libcuda.so.580"
     subprocess.run(["cc", "-shared", "-fPIC", "-pthread", "-o", library, tmp_path / "driver.c"], check=True)
     suite.write(
-        fakes="import os, sys, time\n" + (STICKY.format("pass") if with_torch else ""),
+        fakes="import os, sys, time\n" + (STICKY.format("pass") if torch_is_loaded else ""),
         test_a=f"import ctypes, fakes\nassert ctypes.CDLL({str(library)!r}).begin() == 0\n"
         "def test_1(): pass\ndef test_2(): pass\n",
     )
     result = suite.pytest()
     assert result.record.counts() == {"passed": 2}, result.output
     mode = result.record.run.mode
-    assert mode.startswith("forked" if with_torch else "spawned"), mode
-    assert ("libcuda.so.580" in mode) is not with_torch
+    assert mode.startswith("forked" if torch_is_loaded else "spawned"), mode
+    assert ("libcuda.so.580" in mode) is not torch_is_loaded
 
 
 def test_an_open_device_is_blamed_before_the_threads_that_its_driver_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,18 +18,29 @@ from people import ROOT
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 
-WAYS = {"c1": ["--devices=cpu:1"], "c2": ["--devices=cpu:2"], "iso": ["--devices=cpu:2", "--isolate=item"]}
+#: That one worker is plain pytest, `test_parity` shows; a worker of two is forked just so.
+WAYS = {"c2": ["--devices=cpu:2"], "iso": ["--devices=cpu:2", "--isolate=item"]}
 
+SOCKETS = "apwrapper or pool or Pool or without_subtasks or during_fit"
 #: Where the tests are (a source distribution, or nowhere: a package that brings them), and which.
 CASES = {
-    "structlog": ("structlog-26.1.0", ["tests/test_output.py", "tests/test_tracebacks.py"]),
+    "structlog": (
+        "structlog-26.1.0",
+        ["tests/test_output.py", "tests/test_tracebacks.py", "-k", "PrintLogger or recursive or cycle or nested"],
+    ),
     "anyio": (
         "anyio-4.16.0",
         [f"tests/test_pytest_plugin.py::test_{name}" for name in ("plugin", "auto_mode", "hypothesis_module_mark")],
     ),
-    "werkzeug": ("werkzeug-3.1.9", ["-p", "holds_a_rule", "tests/test_routing.py"]),
-    "scipy": ("", ["--pyargs", "scipy._lib.tests.test__util", "-k", "apwrapper or pool or Pool"]),
-    "sklearn": ("", ["--pyargs", "sklearn.callback.tests.test_progressbar", "-k", "without_subtasks or during_fit"]),
+    "werkzeug": (
+        "werkzeug-3.1.9",
+        ["-p", "holds_a_rule", "tests/test_routing.py", "-k", "memory_leak or rule or slash or host"],
+    ),
+    # Together: scikit-learn imports SciPy anyway.
+    "scipy and sklearn": (
+        "",
+        ["--pyargs", "scipy._lib.tests.test__util", "sklearn.callback.tests.test_progressbar", "-k", SOCKETS],
+    ),
 }
 
 
