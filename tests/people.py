@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from warm import WarmOndol
 
 ROOT = Path(__file__).parent.parent
 STANDIN = "standin.py"
@@ -35,6 +39,7 @@ class Program:
         self.python = python
         self.path = path
         self.programs = programs
+        self.warm: WarmOndol | None = None  # only in tests that are marked so
 
     def env(self, **extra: str) -> dict[str, str]:
         base = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(self.path), "TRITON_DEFAULT_FP_FUSION": "1"}
@@ -61,8 +66,15 @@ class Program:
         cwd: Path | str = "/",
         env: dict[str, str] | None = None,
         timeout: float = 240,
+        limits: dict[int, int] | None = None,
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
+        """`limits`: what it may have of a resource, as `resource` names it."""
+        variables = self.env(**(env or {}))
+        if self.warm and not options and command[:3] == [self.python, "-m", "ondol"] and self.warm.can(variables):
+            return self.warm.ondol(command[3:], uid, umask, str(cwd), variables, limits or {}, timeout)
+        if limits:
+            options["preexec_fn"] = partial(_limit, limits)
         return subprocess.run(
             command,
             user=uid,
@@ -70,7 +82,7 @@ class Program:
             extra_groups=None if uid is None else [],
             umask=umask,
             cwd=cwd,
-            env=self.env(**(env or {})),
+            env=variables,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -87,9 +99,14 @@ class Program:
 
     def job(self, store: Path | str, *kernels: str, options: tuple[str, ...] = (), **how: Any) -> Job:
         """A job on this store that uses these kernels, with the stand-in for Triton."""
-        program = [self.python, str(self.programs / STANDIN), *kernels]
+        program = [self.python, "-S", str(self.programs / STANDIN), *kernels]
         done = self.ondol("run", "--store", str(store), "--tools", "triton", *options, "--", *program, **how)
         return Job(done)
+
+
+def _limit(limits: dict[int, int]) -> None:
+    for kind, most in limits.items():
+        resource.setrlimit(kind, (most, most))
 
 
 class Job:
@@ -125,6 +142,25 @@ def program(public: Path) -> Program:
     if os.geteuid() != 0 or _works_for_others(here):
         return here
     return _copy(public, programs)
+
+
+@pytest.fixture(scope="session")
+def _warm_ondol(program: Program) -> Iterator[WarmOndol]:
+    made = WarmOndol(program.python, program.programs / "warm_ondol.py", program.env())
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def _started_warm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With `pytest.mark.warm`, `ondol …` costs a fork instead of a start. To measure coverage it has to start."""
+    if request.node.get_closest_marker("warm") is None or "COVERAGE_PROCESS_CONFIG" in os.environ:
+        yield
+        return
+    program = request.getfixturevalue("program")
+    program.warm = request.getfixturevalue("_warm_ondol")
+    yield
+    program.warm = None
 
 
 def _works_for_others(candidate: Program) -> bool:

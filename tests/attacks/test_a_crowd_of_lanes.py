@@ -8,7 +8,6 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,10 +20,12 @@ from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Entry
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 #: Small, so that the crowd can be small too: with one descriptor for each folder even this one does not fit.
 DESCRIPTORS = 256
 STRANGER = 12345
-few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+few = {resource.RLIMIT_NOFILE: DESCRIPTORS}
 
 
 def put(lane_path: Path, entry: Entry, tool: str = "") -> None:
@@ -52,11 +53,11 @@ def shared(public: Path, tmp_path: Path) -> Path:
 def check_commands(program: Program, store: Path, entries: int) -> None:
     """Every command sees all of them, with few descriptors."""
     where = ("--store", str(store), "--json")
-    listed = program.ondol("store", "ls", *where, preexec_fn=few)
+    listed = program.ondol("store", "ls", *where, limits=few)
     assert (listed.returncode, listed.stdout.count('"key"')) == (0, entries), listed.stderr
-    stats = program.ondol("store", "stats", *where, preexec_fn=few)
+    stats = program.ondol("store", "stats", *where, limits=few)
     assert json.loads(stats.stdout)["entries"] == entries
-    verified = program.ondol("store", "verify", *where, preexec_fn=few)
+    verified = program.ondol("store", "verify", *where, limits=few)
     assert json.loads(verified.stdout) | {"good_bytes": 0} == {
         "format": "ondol-store-verify/1",
         "good": entries,
@@ -64,7 +65,7 @@ def check_commands(program: Program, store: Path, entries: int) -> None:
         "findings": [],
         "passed_over": [],
     }
-    cleaned = program.ondol("store", "gc", *where, "--max-size", "0", "--dry-run", preexec_fn=few)
+    cleaned = program.ondol("store", "gc", *where, "--max-size", "0", "--dry-run", limits=few)
     assert len(json.loads(cleaned.stdout)["removed"]) == entries
 
 
@@ -74,7 +75,7 @@ def test_two_hundred_users_with_three_tools_each_stay_warm(program: Program, sha
     for user in range(200):
         for tool in ("tilelang", "inductor", "numba"):
             put(shared / "lanes" / f"{os.geteuid()}-{user:032x}", make_entry(user), tool)
-    again = program.job(shared, "a", preexec_fn=few)
+    again = program.job(shared, "a", limits=few)
     assert (again.status, again.hits, again.warnings) == (0, 1, []), again
     check_commands(program, shared, 601)
 
@@ -83,7 +84,7 @@ def test_hundreds_of_pull_requests_stay_warm(program: Program, shared: Path) -> 
     program.job(shared, "a")
     for number in range(420):
         put(shared / "lanes" / f"{os.geteuid()}-{0:032x}", make_entry(number, scope=f"pr-{number}"))
-    again = program.job(shared, "a", preexec_fn=few)
+    again = program.job(shared, "a", limits=few)
     assert (again.status, again.hits, again.warnings) == (0, 1, []), again
     check_commands(program, shared, 421)
 
@@ -96,7 +97,7 @@ def test_stranger_who_makes_a_thousand_lanes_costs_nobody_warmth(program: Progra
         made = shared / "lanes" / f"{STRANGER}-{number:032x}"
         made.mkdir()
         os.chown(made, STRANGER, STRANGER)
-    again = program.job(shared, "a", preexec_fn=few)
+    again = program.job(shared, "a", limits=few)
     assert (again.status, again.hits, again.warnings) == (0, 1, []), again
     check_commands(program, shared, 1)
     program.ondol("store", "gc", "--store", str(shared), "--max-age", "90d")
@@ -166,9 +167,8 @@ def test_job_that_cannot_open_the_store_says_why_and_runs(program: Program, shar
     program.job(shared, "a")
     said = set()
     for limit in range(6, 24):
-        low = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, limit))
         command = ["run", "--store", str(shared), "--tools", "triton", "--", "/bin/true"]
-        done = program.ondol(*command, preexec_fn=low)
+        done = program.ondol(*command, limits={resource.RLIMIT_NOFILE: limit})
         if "could not be read whole" in done.stderr:
             assert done.returncode == 0, done.stderr
             said.add(next(line for line in done.stderr.splitlines() if "could not be read whole" in line))

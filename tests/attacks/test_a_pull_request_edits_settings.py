@@ -17,6 +17,8 @@ from ondol.trust import settings
 from people import ROOT, Program
 from walls.rooms import PULL_REQUEST, PULL_REQUEST_SCOPE, rooms_in, titles
 
+pytestmark = pytest.mark.warm
+
 GREEDY = 'publish = "on-success"\nscope = "main"\ntrust = [6666]\ntrusted-jobs = ["*/*/*"]\njson = "report.json"\n'
 SYSTEMS = [
     {"CI": "true"},

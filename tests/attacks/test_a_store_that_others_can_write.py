@@ -18,6 +18,8 @@ from ondol.store import marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 STRANGER = 12345
 #: Which of it, and a mode with which others can change it.
 OPEN = [("", 0o777), ("", 0o775), ("", 0o2775), (marker.NAME, 0o666), (marker.NAME, 0o664), (marker.NAME, 0o646)]

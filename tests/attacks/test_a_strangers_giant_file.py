@@ -14,6 +14,8 @@ from ondol.store import check, gc, gc_plan, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 STRANGER = 12345
 IN_2037 = 2_130_000_000
 DAY = 86400

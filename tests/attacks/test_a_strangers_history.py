@@ -11,6 +11,8 @@ from fleet.test_past_runs_are_lost import write_run
 from ondol.fleet import journal, kept, past
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 NAME = "20300101-0000000000-0123456789ab" + journal.KEPT
 
 

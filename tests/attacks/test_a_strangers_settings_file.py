@@ -20,7 +20,7 @@ from ondol import config
 from ondol.trust import settings
 from people import Program, needs_root
 
-pytestmark = [needs_root, pytest.mark.root]
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.warm]
 
 STRANGER, VICTIM = 6666, 2004
 
@@ -176,23 +176,19 @@ def test_command_neither_hangs_nor_fails_because_of_a_file(
 ) -> None:
     plant(below / "ondol.toml")  # type: ignore[operator]
     os.chown(below / "ondol.toml", owner, owner, follow_symlinks=False)
-
-    def little_memory() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
-
-    env = {"HOME": str(below)}
-    done = program.ondol("run", "--", "echo", "ran", cwd=below, env=env, timeout=60, preexec_fn=little_memory)
+    env, little_memory = {"HOME": str(below)}, {resource.RLIMIT_AS: 4 << 30}
+    done = program.ondol("run", "--", "echo", "ran", cwd=below, env=env, timeout=60, limits=little_memory)
     assert (done.returncode, done.stdout) == (0, "ran\n"), done
     assert "ondol: warning: " in done.stderr
     assert str(below / "ondol.toml") in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr) < 5000
-    told = program.ondol("open", "--format", "json", cwd=below, env=env, timeout=60, preexec_fn=little_memory)
+    told = program.ondol("open", "--format", "json", cwd=below, env=env, timeout=60, limits=little_memory)
     assert told.returncode == 0, told
     program.ondol("close", json.loads(told.stdout)["room"], "--status", "0", env=env)
     guarded = program.ondol("guard", "--cache", str(below), "--", "true", cwd=below, env=env, timeout=60)
     assert guarded.returncode == 0, guarded
-    asked = program.ondol("config", cwd=below, env=env, timeout=60, preexec_fn=little_memory)
+    asked = program.ondol("config", cwd=below, env=env, timeout=60, limits=little_memory)
     if plant is not _no_such_tool or owner:
         assert asked.returncode == 2, asked
         assert "ondol: error: " in asked.stderr

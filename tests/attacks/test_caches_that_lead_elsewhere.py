@@ -15,6 +15,8 @@ import pytest
 from ondol.guard import set_aside
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 OWNER = 1001
 ROUNDS = 12
 #: Swaps a directory and a link for each other for as long as it may. No sleep: as often as the machine can.

@@ -14,6 +14,8 @@ from ondol.trust import ci, policy
 from people import Program
 from walls.rooms import NIGHTLY, PULL_REQUEST, PULL_REQUEST_SCOPE, titles
 
+pytestmark = pytest.mark.warm
+
 GITHUB = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "acme/ops", "GITHUB_EVENT_PATH": "/event"}
 PUSH, MANUAL = {**GITHUB, "GITHUB_EVENT_NAME": "push"}, {**GITHUB, "GITHUB_EVENT_NAME": "workflow_dispatch"}
 MAIN, BRANCH, PROTECTED = (

@@ -13,6 +13,8 @@ import pytest
 from handmade import write_triton_entry
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 MEMBER = 1001
 
 

@@ -27,6 +27,8 @@ from ondol.tools.api import CacheDir
 from ondol.tools.triton import Triton
 from people import ROOT, Program
 
+pytestmark = pytest.mark.warm
+
 #: Each is a number for one of Python's own tests for such, and for `int` it is none, or too much.
 NUMBERS = ("²", "1²", "٣", "①", "9" * 5000, "9" * 18 + "²", "-1", "+1", "1_0", " 1", "")
 

@@ -20,6 +20,8 @@ from ondol.trust import keys, signatures
 from ondol.trust.keys import Vetting
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 OURS, THEIRS, REVOKED = (signatures.signer(signatures.new()) for _ in range(3))
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from people import Program, needs_root
 
-pytestmark = [needs_root, pytest.mark.root]
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.warm]
 
 TRUSTED, STRANGER, READER = 2001, 2003, 2004
 #: Publishes by hand, past every check of a job: what an attacker with a shell does.

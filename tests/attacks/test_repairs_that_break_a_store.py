@@ -17,6 +17,8 @@ from doctor_runs import type_in
 from handmade import write_triton_entry
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 UID, OTHER, GROUP = 2001, 2002, 2003
 PACKS = 6
 

@@ -17,7 +17,7 @@ from ondol.errors import StoreError
 from ondol.store import revocations
 from people import Program, needs_root
 
-pytestmark = [needs_root, pytest.mark.root]
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.warm]
 
 WRITER, OTHER, MALLORY = 2001, 2002, 2003
 MAKER = {"GITHUB_SHA": "0123456789abcdef0123", "GITHUB_RUN_ID": "7315", "GITHUB_REPOSITORY": "acme/kernels"}

@@ -11,6 +11,8 @@ import pytest
 
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 NEIGHBOUR = 1002
 ME = 1001
 

@@ -25,7 +25,7 @@ DAY = 86400
 _MAX_BYTES = 16 << 20
 #: What is read of one lane at most, the newest first.
 _MAX_LANE_BYTES = 64 << 20
-_MAX_NOTES = 500_000
+_MAX_LINES = 500_000
 #: Begins the name of the file that tells what a job of some name used.
 _JOB = "job-"
 _MAX_JOBS = 1000
@@ -86,16 +86,16 @@ def _current_jobs(folder: int, names: Iterable[str], now: float) -> list[str]:
 
 def read(lane: lanes_of.Lane, now: float) -> Iterator[tuple[Address, float]]:
     """(address, seconds since the epoch) of each note in a lane; unreadable notes are skipped."""
-    return islice(_notes(lane, now), _MAX_NOTES)
+    noted = islice(_noted(lane, now), _MAX_LINES)  # of any kind: millions of lines that are no notes cost time too
+    return ((address, float(day * DAY)) for line, day in noted for address in _parsed(line))
 
 
-def _notes(lane: lanes_of.Lane, now: float) -> Iterator[tuple[Address, float]]:
+def _noted(lane: lanes_of.Lane, now: float) -> Iterator[tuple[str, int]]:
     left = _MAX_LANE_BYTES
     for name in _current(lane.names(lanes_of.USAGE), now):
         for line in _lines(lane.folder(lanes_of.USAGE), name, min(left, _MAX_BYTES)):
             left -= len(line) + 1
-            for address in _parsed(line):
-                yield address, float(int(name) * DAY)
+            yield line, int(name)
 
 
 def _parsed(line: str) -> list[Address]:
