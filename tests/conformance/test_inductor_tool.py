@@ -220,9 +220,9 @@ def test_numbers_of_another_processor_are_not_computed(tmp_path: Path, monkeypat
     other = write(tmp_path / "bin" / "g++-99", b"another compiler, with another idea of the processor")
     other.chmod(0o755)
     for variable, value in (("CXX", str(other)), ("ATEN_CPU_CAPABILITY", "avx2")):
-        monkeypatch.setenv(variable, value)
-        assert not INDUCTOR.accepts(mark, HOST), variable
-        monkeypatch.delenv(variable)
+        with monkeypatch.context() as context:
+            context.setenv(variable, value)
+            assert not INDUCTOR.accepts(mark, HOST), variable
     assert INDUCTOR.accepts(mark, HOST)
     monkeypatch.setattr(identity, "processor_features", lambda: "avx2only")
     assert not INDUCTOR.accepts(mark, HOST)

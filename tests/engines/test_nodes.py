@@ -314,6 +314,7 @@ def test_a_collection_that_hangs_on_one_node_does_not_hold_up_the_run(suite: Sui
 
 def test_a_node_without_the_wanted_device_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
+    suite.variables["CUDA_VISIBLE_DEVICES"] = ""
     result = suite.ondol("--launch={agent}", devices="cuda:0")
     assert result.status == 121, result.output
     assert "node node1 is left out: --devices: there is no cuda device" in result.output

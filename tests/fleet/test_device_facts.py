@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ondol.host import accelerator
+from ondol.testing.facts.client import kept_file
 from suites import Suite
 
 FAKE = Path(__file__).parent.parent / "programs" / "fake_torch"
@@ -145,6 +147,29 @@ print(json.dumps({"asked": asked}))
     assert run(touched, program, KEPT=kept) == {"asked": 0}
     (tmp_path / "cache" / "facts.json").write_text('{"format": 1, "answers"')
     assert run(touched, program, KEPT=kept) == {"asked": 1}
+
+
+@pytest.mark.parametrize(
+    "variable", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HSA_OVERRIDE_GFX_VERSION", "TRITON_OVERRIDE_ARCH"]
+)
+def test_answers_are_kept_for_one_numbering_of_the_devices(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two models in a machine, device 0 is one of them or the other."""
+    monkeypatch.setattr(accelerator, "here", lambda: accelerator.Accelerators("nvidia-580", ("A", "B")))
+    before = kept_file(tmp_path)
+    assert before is not None
+    assert kept_file(tmp_path) == before
+    monkeypatch.setenv(variable, "1,0")
+    assert kept_file(tmp_path) != before
+
+
+def test_answers_are_not_kept_for_devices_that_changed_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerator, "here", lambda: accelerator.Accelerators("nvidia-580", ("A", "B")))
+    monkeypatch.setattr(accelerator, "nvidia_models", lambda: ["A", "B"])
+    before = kept_file(tmp_path)
+    monkeypatch.setattr(accelerator, "nvidia_models", lambda: ["B", "A"])
+    assert kept_file(tmp_path) != before
 
 
 def test_a_helper_that_dies_leaves_the_question_to_the_real_function(touched: Path) -> None:

@@ -82,6 +82,24 @@ def test_without_an_accelerator_auto_uses_cpu_slots(monkeypatch) -> None:
     assert "no accelerator" in fleet.how
 
 
+@pytest.mark.parametrize("hidden", ["", "-1", "NoDevFiles", "-1,0"])
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_hidden_devices_are_not_used_and_auto_uses_cpu_slots(monkeypatch, gpus, hidden) -> None:
+    """`CUDA_VISIBLE_DEVICES= pytest …` is how people run a suite on the processor alone; Slurm says NoDevFiles."""
+    monkeypatch.setattr(devices, "nvidia_count", lambda: gpus)
+    fleet = choose("auto", {"CUDA_VISIBLE_DEVICES": hidden})
+    assert {d.kind for d in fleet.devices} == {"cpu"}
+    if gpus or hidden:
+        assert fleet.how.startswith(f"CUDA_VISIBLE_DEVICES={hidden} hides all devices: ")
+    with pytest.raises(UsageError, match="there is no cuda device 0"):
+        choose("cuda", {"CUDA_VISIBLE_DEVICES": hidden})
+
+
+def test_a_list_ends_where_cuda_stops_to_read_it(monkeypatch) -> None:
+    monkeypatch.setattr(devices, "nvidia_count", lambda: 8)
+    assert [d.visible for d in choose("auto", {"CUDA_VISIBLE_DEVICES": "4,5,-1,6"}).devices] == ["4", "5"]
+
+
 def test_one_more_variable_can_be_named() -> None:
     fleet = choose("sim:2", {}, ("MY_NPU",))
     assert fleet.environment([d for d in fleet.devices if d.name == "sim1"])["MY_NPU"] == "1"
@@ -192,7 +210,7 @@ def test_an_open_device_file_is_a_reason_not_to_fork(monkeypatch) -> None:
     from ondol.fleet import fork_check
 
     monkeypatch.setattr(fork_check, "DEVICE_FILES", ("/dev/zero",))
-    assert fork_check.reason() is None
+    assert "/dev/zero" not in (fork_check.reason() or "")
     fd = os.open("/dev/zero", os.O_RDONLY)
     try:
         assert "/dev/zero" in (fork_check.reason() or "")

@@ -64,6 +64,7 @@ def machine(suite: Suite, gpus: str = "Fake H1,Fake A1", **variables: str) -> Su
     subprocess.run(build, check=True)
     suite.variables |= {
         "FAKE_GPUS": gpus,
+        "XDG_CACHE_HOME": str(suite.path / "cache"),  # a real driver here would be asked for this machine once
         "LD_LIBRARY_PATH": str(driver),
         "FIRST": first,
         "SECOND": second,

@@ -165,7 +165,7 @@ def test_a_warning_at_collection_does_not_cost_what_a_crash_printed(suite, start
 # ---------------------------------------------------------------------- the garbage collector
 
 GARBAGE = """
-    import gc, os, weakref
+    import gc, os, subprocess, sys, weakref
     class Node: pass
     def cycle():
         node = Node()
@@ -175,7 +175,9 @@ GARBAGE = """
     HELD.list = [HELD]
     def test_objects(): assert any(o is HELD for o in gc.get_objects())
     def test_referrers(): assert HELD.list in gc.get_referrers(HELD)
-    def test_freeze(): assert gc.get_freeze_count() == 0
+    def test_freeze():  # a new Python 3.12 has hundreds of them
+        new = [sys.executable, "-c", "import gc; print(gc.get_freeze_count())"]
+        assert gc.get_freeze_count() <= int(subprocess.check_output(new))
     def test_enabled(): assert gc.isenabled() == ("NO_GC" not in os.environ)
     def test_cycles_of_the_import_are_found():
         gc.collect()

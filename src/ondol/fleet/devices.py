@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,8 @@ THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+#: What people and Slurm write to hide all devices; CUDA reads a list up to the first of these.
+_HIDES_THE_REST = {"-1", "NoDevFiles"}
 _ADVICE = "one of auto, cuda, rocm, xpu, ascend, 0-3,6, cuda:0,2, cpu:4, sim:2, none"
 
 
@@ -103,10 +106,13 @@ def _choose(spec: str, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
         count = _count(rest, default=max(1, (os.cpu_count() or 2) // 2) if kind == "cpu" else 1)
         return Fleet([Device(f"{kind}{n}", kind, str(n)) for n in range(count)], f"{count} {kind} slots", extra)
     if spec == "auto":
-        if vendor := _vendor_here(env):
+        vendor = _vendor_here(env)
+        variable, known = _narrowed(vendor, env) if vendor else ("", None)
+        if vendor and known != []:
             return _of_kind(vendor, None, env, extra)
         found = _choose("cpu", env, extra)
-        return found._replace(how=f"no accelerator found: {found.how}")
+        why = f"{variable}={env[variable]} hides all devices" if vendor else "no accelerator found"
+        return found._replace(how=f"{why}: {found.how}")
     if kind in VISIBLE:
         return _of_kind(kind, parse_indices(rest) if rest else None, env, extra)
     return _of_kind(_vendor_here(env) or "cuda", parse_indices(spec), env, extra)
@@ -133,12 +139,20 @@ def _vendor_here(env: Mapping[str, str]) -> str | None:
     return None
 
 
-def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
+def _narrowed(kind: str, env: Mapping[str, str]) -> tuple[str, list[str] | None]:
+    """The variable that counts, and the devices that it leaves; None if it is not set."""
     variable = next((name for name in VISIBLE[kind] if env.get(name) is not None), VISIBLE[kind][-1])
-    narrowed = env.get(variable)
+    if variable not in env:
+        return variable, None
+    parts = (part.strip() for part in env[variable].split(","))
+    return variable, [part for part in takewhile(lambda part: part not in _HIDES_THE_REST, parts) if part]
+
+
+def _of_kind(kind: str, wanted: list[int] | None, env: Mapping[str, str], extra: tuple[str, ...]) -> Fleet:
+    variable, narrowed = _narrowed(kind, env)
     if narrowed is not None:
-        known = [part.strip() for part in narrowed.split(",") if part.strip()]
-        how = f"{variable}={narrowed}"
+        known = narrowed
+        how = f"{variable}={env[variable]}"
     else:
         known = [str(n) for n in range(_physical_count(kind, wanted))]
         how = f"{len(known)} {kind} devices on this machine"

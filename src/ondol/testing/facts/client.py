@@ -119,6 +119,17 @@ def _save(path: Path, answers: dict[str, Any]) -> None:
         pass  # the next run asks again
 
 
+#: What answers depend on, beside the devices that are chosen: how these are numbered and what they are taken for.
+_CHANGE_ANSWERS = {
+    "CUDA_DEVICE_ORDER",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "ONEAPI_DEVICE_SELECTOR",
+    "TRITON_OVERRIDE_ARCH",
+    "ZE_AFFINITY_MASK",
+    "ZE_FLAT_DEVICE_HIERARCHY",
+}
+
+
 def kept_file(cache: Path) -> Path | None:
     """Where answers for exactly this machine, driver, selection of devices and set of libraries are kept.
 
@@ -135,7 +146,8 @@ def kept_file(cache: Path) -> Path | None:
             versions.append(f"{package}={metadata.version(package)}")
         except metadata.PackageNotFoundError:
             continue
-    selection = [f"{k}={v}" for k, v in sorted(os.environ.items()) if "VISIBLE_DEVICES" in k or k == "ZE_AFFINITY_MASK"]
+    selection = [f"{k}={v}" for k, v in sorted(os.environ.items()) if "VISIBLE_DEVICES" in k or k in _CHANGE_ANSWERS]
+    selection += [*accelerator.nvidia_models(), *accelerator.amd_models()]  # device 0 is another if two are swapped
     selection += sorted(name for name in os.listdir("/dev") if name.startswith(("nvidia", "davinci", "kfd", "accel")))
     text = "\n".join([here.name, sys.prefix, *versions, *selection])
     return cache / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
