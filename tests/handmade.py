@@ -45,13 +45,14 @@ def elf(body: bytes = b"") -> bytes:
     return bytes(header) + body
 
 
-def write_triton_entry(cache: Path, number: int, name: str = "add", body: bytes = b"code") -> Path:
+def write_triton_entry(
+    cache: Path, number: int, name: str = "add", body: bytes = b"code", *, sources: bool = True
+) -> Path:
     """A key directory as Triton writes it, group file last."""
     folder = cache / key_of(number)
     folder.mkdir(parents=True)
-    children = {
-        f"{name}.source": b"source of %d" % number,
-        f"{name}.ttir": b"module {}",
+    children = {f"{name}.source": b"source of %d" % number, f"{name}.ttir": b"module {}"} if sources else {}
+    children |= {
         f"{name}.cubin": elf(body),
         f"{name}.json": json.dumps({"hash": str(number), "triton_version": "3.9.0"}).encode(),
     }

@@ -1,7 +1,7 @@
 """Stops a process at any of its system calls: killed before, after or half-way through it, or told that it failed.
 
-A forked child runs an operation with `os` wrapped. The N-th call of the wrapped kinds is the *point*; counting goes on
-in processes that the child forks. Only the store's and the room's own calls count: pipes between our processes do not.
+A process runs an operation with `os` wrapped. The N-th call of the wrapped kinds is the *point*; counting goes on in
+processes that it forks. Only the store's and the room's own calls count: pipes between our processes do not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import signal
 import stat
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 #: Calls that change something, or that a change rests on.
@@ -63,23 +64,43 @@ TALLY = {"kills": 0, "errors": 0}
 
 def run(operation: Callable[[], Any], point: Point | None = None, refusals: tuple[type[Exception], ...] = ()) -> Ended:
     """Run an operation in a child, struck at a point. `refusals` are the errors that its contract allows."""
-    shared = mmap.mmap(-1, 4096)
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reading)
-        _child(operation, point, refusals, shared, writing)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
-    _, status = os.waitpid(pid, 0)
-    how, value = json.loads(said) if said else (KILLED, os.waitstatus_to_exitcode(status))
-    calls = int.from_bytes(shared[:8], "little")
+    with mmap.mmap(-1, 4096) as shared:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _child(operation, point, refusals, shared, writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            said = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        how, value = json.loads(said) if said else (KILLED if code == -signal.SIGKILL else CRASHED, code)
+        return _ended(how, value, point, shared)
+
+
+def run_here(operation: Callable[[], Any], point: Point, refusals: tuple[type[Exception], ...] = ()) -> Ended:
+    """The same for an error, in a process that lives on after it, as a long job does: this one."""
+    with mmap.mmap(-1, 4096) as shared:
+        with interposed(point, shared):
+            how, value = _attempt(operation, refusals)
+        return _ended(how, value, point, shared)
+
+
+def _ended(how: str, value: Any, point: Point | None, shared: mmap.mmap) -> Ended:
     struck = bytes(shared[8:64]).rstrip(b"\0").decode()
-    shared.close()
     if point and struck:
         TALLY["errors" if point.error else "kills"] += 1
-    return Ended(how, calls, value, struck)
+    return Ended(how, int.from_bytes(shared[:8], "little"), value, struck)
+
+
+def _attempt(operation: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> tuple[str, Any]:
+    try:
+        return FINISHED, operation()
+    except refusals as error:
+        return REFUSED, f"{type(error).__name__}: {error}"
+    except Exception:
+        return CRASHED, traceback.format_exc()
 
 
 def _child(
@@ -92,22 +113,19 @@ def _child(
     write = os.write
     gc.disable()  # a collection would touch, and so copy, every page that we share with our parent
     try:
-        interpose(point or Point("count", 0), shared)
-        try:
-            answer = (FINISHED, operation())
-        except refusals as error:
-            answer = (REFUSED, f"{type(error).__name__}: {error}")
-        except BaseException:
-            answer = (CRASHED, traceback.format_exc())
+        with interposed(point or Point("count", 0), shared):
+            answer = _attempt(operation, refusals)
         write(pipe, json.dumps(answer).encode())
     finally:
         os._exit(0)
 
 
-def interpose(point: Point, shared: mmap.mmap) -> None:
-    """Wrap `os` in this process for good. The count lives in shared memory: helpers that we fork count on."""
+@contextmanager
+def interposed(point: Point, shared: mmap.mmap) -> Iterator[None]:
+    """Wrap `os` in this process. The count lives in shared memory: helpers that we fork count on."""
     lock = threading.Lock()
     fstat = os.fstat
+    before = {name: getattr(os, name) for name in point.calls}
 
     def is_pipe(fd: object) -> bool:
         try:
@@ -123,9 +141,7 @@ def interpose(point: Point, shared: mmap.mmap) -> None:
                 shared[8:64] = name.encode().ljust(56, b"\0")
             return number
 
-    def wrap(name: str) -> None:
-        real = getattr(os, name)
-
+    def wrap(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             if name in ("write", "close", "read", "fstat") and is_pipe(arguments[0]):
                 return real(*arguments, **options)
@@ -134,10 +150,15 @@ def interpose(point: Point, shared: mmap.mmap) -> None:
                 return _strike(point, name, real, arguments, options)
             return real(*arguments, **options)
 
-        setattr(os, name, call)
+        return call
 
     for name in point.calls:
-        wrap(name)
+        setattr(os, name, wrap(name, before[name]))
+    try:
+        yield
+    finally:
+        for name, real in before.items():
+            setattr(os, name, real)
 
 
 def _strike(point: Point, name: str, real: Callable[..., Any], arguments: Any, options: Any) -> Any:

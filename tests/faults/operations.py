@@ -36,6 +36,8 @@ class Operation(NamedTuple):
     violations: Callable[[Path, bool], list[str]]
     #: The errors that its contract allows; none for operations that never raise.
     refusals: tuple[type[Exception], ...] = ()
+    #: Whether a process that has met an error in it may go on living; else what it leaves is looked at after its end.
+    lives_on: bool = True
 
 
 @contextmanager
@@ -230,7 +232,7 @@ _NUMBERS = (1, 2)
 
 def _raw(place: Path) -> Path:
     for number in _NUMBERS:
-        write_triton_entry(place / "raw", number)
+        write_triton_entry(place / "raw", number, sources=False)  # three files: a first, a last and one between
     return place / "raw"
 
 
@@ -348,7 +350,7 @@ OPERATIONS = (
     Operation("adopt", _adopt_prepare, _adopt, _adopt_violations, (OndolError,)),
     Operation("fill", _fill_prepare, _fill, _fill_violations, _STORE),
     Operation("fill_beside_others", _shared_folder_prepare, _fill, _fill_violations, _STORE),
-    Operation("room", lambda place: None, _use_room, _room_violations, (OSError, Exception)),
+    Operation("room", lambda place: None, _use_room, _room_violations, (OSError, Exception), lives_on=False),
 )
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 

@@ -5,23 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults import crash_points, job
-from faults.crash_points import Point
+from faults.crash_points import Ended, Point
 from faults.operations import opened
 from faults.reader_view import read_all
+from faults.states import same_names, state
 from ondol.room import room
 from ondol.store import check, marker
 
 pytestmark = pytest.mark.fault
-OLD, NEW = (1, 2), (1, 2, 3)
+OLD, NEW = (1,), (1, 2)
 
 
 def _prepare(place: Path) -> None:
-    """A store with two entries; the job will use them and make a third."""
+    """A store with an entry; the job will use it and make a second."""
     (place / "place").mkdir()
     marker.create(str(place / "place" / "store"), marker.Writers(), shared=True)
     job.run(place / "place", job.command(place / "place", OLD))
@@ -39,8 +42,8 @@ def _violations_after(place: Path) -> list[str]:
     with opened(place) as store:
         findings = check.verify(store, lambda _done, _total: None, keep=True).findings
     found = [f"{finding.kind}: {finding.why}" for finding in findings]
-    later = crash_points.run(lambda: job.run(place, job.command(place, NEW))).value
-    if not isinstance(later, dict) or later["status"] or later["warnings"]:
+    later = job.run(place, job.command(place, NEW))
+    if later["status"] or later["warnings"]:
         return [*found, f"a later job is in trouble: {later}"]
     with opened(place) as store:
         seen, refused = read_all(store)
@@ -49,34 +52,38 @@ def _violations_after(place: Path) -> list[str]:
     return found + [f"room {name} was left behind" for name in job.rooms_left(place)]
 
 
-def _strike(place: Path, point: Point) -> tuple[str, list[str]]:
-    here = _fresh(place)
-    ended = crash_points.run(lambda: job.run(here, job.command(here, NEW)), point)
-    found = []
+def _struck_violations(ended: Ended, point: Point) -> list[str]:
     if ended.how == crash_points.CRASHED:
-        found.append(f"the job died of it: {ended.value}")
-    elif ended.how == crash_points.FINISHED:
-        # Two warnings only where two things failed: the room's disk and the store's.
-        allowed = 2 if point.how in ("full", "gone") else 1
-        if ended.value["status"] != 0:
-            found.append(f"the status is {ended.value['status']}, not the command's")
-        if len(ended.value["warnings"]) > allowed:
-            found.append(f"more warnings than faults: {ended.value['warnings']}")
-    if ended.struck:
-        found += _violations_after(here)
-    return ended.struck, [f"{point}, {ended.struck}: {text}" for text in found]
+        return [f"the job died of it: {ended.value}"]
+    if ended.how != crash_points.FINISHED:
+        return []
+    # Two warnings only where two things failed: the room's disk and the store's.
+    allowed, warnings = 2 if point.how in ("full", "gone") else 1, ended.value["warnings"]
+    found = [f"the status is {ended.value['status']}, not the command's"] if ended.value["status"] else []
+    return found + ([f"more warnings than faults: {warnings}"] if len(warnings) > allowed else [])
 
 
 def job_violations(place: Path, how: str, errors: tuple[int, ...] = (0,), step: int = 1) -> list[str]:
-    """Strike every call (or each `step`-th), with the errors in turn."""
+    """Strike every call (or each `step`-th), with the errors in turn; look at each state that is left once."""
     _prepare(place)
+    known: dict[bytes, list[str]] = {}
     found: list[str] = []
     for number in range(1, 2000, step):
-        struck, new = _strike(place, Point(how, number, errors[number % len(errors)]))
-        found += new
-        if not struck:
+        here, point = _fresh(place), Point(how, number, errors[number % len(errors)])
+        ended = crash_points.run(partial(_run_with_same_names, here), point)
+        texts = _struck_violations(ended, point)
+        left = state(str(here))
+        if left not in known:
+            known[left] = _violations_after(here)
+        found += [f"{point}, {ended.struck}: {text}" for text in texts + known[left]]
+        if not ended.struck:
             return found
     raise AssertionError("the job never ends")
+
+
+def _run_with_same_names(place: Path) -> dict[str, Any]:
+    with same_names():
+        return job.run(place, job.command(place, NEW))
 
 
 def test_job_killed_anywhere_leaves_a_store_that_warms_the_next(fast_place: Path) -> None:
