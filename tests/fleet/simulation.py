@@ -135,6 +135,7 @@ class Bridge(AgentLink):
         super().send(message)
 
     def receive(self, timeout: float | None, also: int | None = None) -> list[Event]:
+        assert timeout or self.world.controller._to_show, "it burns a core until something happens"
         if self._outbox:
             self._flush()
         self.world.go_on()
@@ -322,10 +323,8 @@ class World:
         times = [w.at for w in self.workers.values() if isinstance(w.at, float) and w.status is None]
         if not self.link.over:
             times += [t for k in agent._keepers() if (t := k.next_look(self.now)) is not None and t != float("inf")]
-        left = self.controller._time_left()
-        if left is not None and not self.controller.stop_reason:
-            times.append(self.now + left)
-        times = [t for t in times if t > self.now]
+        times.append(self.now + self.controller._time_left())
+        times = [t for t in times if self.now < t < float("inf")]
         if not times or all(line.endswith("time passes") for line in self.trace[-50:]):
             raise Stuck("nobody can move")
         self.now = min(times)

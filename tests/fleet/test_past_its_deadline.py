@@ -32,7 +32,7 @@ WAKES = {
     "term_handler": """
         seen = []
         signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
-        while not seen: C.usleep(1000)
+        while not seen: C.usleep(50_000)
     """,
     "asyncio_handler": """
         import asyncio
@@ -102,7 +102,9 @@ def test_the_deadline_of_the_run_too(suite) -> None:
 @pytest.mark.fault
 @pytest.mark.parametrize("mark", ["method='thread'", "None"])
 def test_a_mark_that_names_no_time_leaves_our_deadline_as_it_is(suite, mark: str) -> None:
-    suite.write(test_m=f"import pytest\n@pytest.mark.timeout({mark})\ndef test_a():\n    while True: pass\n")
+    suite.write(
+        test_m=f"import pytest, threading\n@pytest.mark.timeout({mark})\ndef test_a(): threading.Event().wait()\n"
+    )
     result = suite.pytest(*FLAGS[1:], "--ondol-grace=0.2", "--ondol-timeout=1", "-p", "no:timeout")
     assert result.verdicts == {"test_a": "timeout"}
 

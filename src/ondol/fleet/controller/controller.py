@@ -4,6 +4,7 @@ It never runs a test and never touches a device. What it must decide is decided 
 `quarantine`); what is shown goes through `Show`, which the pytest plugin implements.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -144,7 +145,7 @@ class Controller:
 
     def _listen(self) -> bool:
         """Whether anything has happened."""
-        timeout = 0.0 if self._to_show else self._patience()
+        timeout = 0.0 if self._to_show else max(0.0, min(0.5, self._time_left()))
         events = self.link.receive(timeout, self.interrupts.fileno())
         for event in events:
             self._handle(event)
@@ -163,17 +164,13 @@ class Controller:
                 self.interrupt()
         return self.interrupts.count > 1
 
-    def _patience(self) -> float:
-        left = self._time_left()
-        return 0.5 if left is None else max(0.0, min(0.5, left))
-
-    def _time_left(self) -> float | None:
-        limit = self.settings.session_timeout
-        return limit - (time.monotonic() - self._began) if limit else None
+    def _time_left(self) -> float:
+        """For ever once the run is stopping: who waits no time at all for its last workers burns a core."""
+        limit = 0.0 if self.stop_reason else self.settings.session_timeout
+        return limit - (time.monotonic() - self._began) if limit else math.inf
 
     def _check_limits(self) -> None:
-        left = self._time_left()
-        if left is not None and left <= 0 and not self.stop_reason:
+        if self._time_left() <= 0:
             self.stop("session-timeout")
             for slot, state in self.scheduler.everywhere().items():
                 if state.handed:
