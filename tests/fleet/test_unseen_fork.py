@@ -7,8 +7,11 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
+
+from suites import Result, Suite
 
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 STARTS = ["--ondol-start=fork", "--ondol-start=spawn"]
@@ -101,16 +104,12 @@ SAVED = """
 """
 
 
-@pytest.mark.parametrize("flags", [[], ["--capture=sys"], ["-s"], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
-def test_streams_that_were_saved_at_import_work_and_belong_to_their_test(suite, flags) -> None:
-    """A worker that makes new capture files closes those that modules hold."""
+@pytest.mark.parametrize("flags", [["--capture=sys"], ["-s"]])
+def test_streams_that_were_saved_at_import_work_however_output_is_captured(suite, flags) -> None:
     suite.write(test_s=SAVED)
-    plain = suite.plain(*[flag for flag in flags if "ondol" not in flag])
-    ours = suite.pytest(*ONCE, *flags)
+    plain, ours = suite.plain(*flags), suite.pytest(*ONCE, *flags)
     assert ours.outcomes == plain.outcomes, ours.output
-    if "-s" not in flags:
-        assert captured(ours.output) == captured(plain.output)
-        assert "second to saved stderr" in captured(ours.output)
+    assert "-s" in flags or captured(ours.output) == captured(plain.output)
     assert "to saved stdout" in ours.output
 
 
@@ -139,15 +138,6 @@ WARNS = """
         print("printed before the crash", flush=True)
         if os.environ.get("CRASH"): os.abort()
 """
-
-
-@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
-def test_warnings_at_collection_are_reported_once(suite, flags) -> None:
-    """Each worker heard of them again as soon as it began to listen."""
-    suite.write(test_w=WARNS, test_v="import warnings\nwarnings.warn('another')\ndef test_c(): pass\n")
-    plain, ours = suite.plain(), suite.pytest(*ONCE, *flags, devices="cpu:2")
-    assert ours.summary == plain.summary == "3 passed, 4 warnings", ours.output
-    assert ours.output.count("said at import") == plain.output.count("said at import")
 
 
 @pytest.mark.fault
@@ -185,11 +175,45 @@ GARBAGE = """
 """
 
 
-@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
-def test_the_garbage_collector_looks_as_in_plain_pytest(suite, flags) -> None:
-    suite.write(test_g=GARBAGE)
-    ours = suite.pytest(*ONCE, *flags)
-    assert "5 passed" in ours.summary, ours.output
+# What each kind of worker shows of its streams, of warnings and of the garbage collector, in one run of each kind.
+
+WAYS = {"fork": [], "isolated": ["--ondol-isolate=item"], "spawn": ["--ondol-start=spawn"]}
+
+
+@pytest.fixture(scope="module")
+def shown(new_suite: Callable[[], Suite]) -> tuple[Suite, Result]:
+    """The suite, and what plain pytest says."""
+    another = "import warnings\nwarnings.warn('another')\ndef test_c(): pass\n"
+    suite = new_suite().write(test_s=SAVED, test_w=WARNS, test_v=another, test_g=GARBAGE)
+    return suite, suite.plain()
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def seen(shown: tuple[Suite, Result], request: pytest.FixtureRequest) -> tuple[Result, Result]:
+    suite, plain = shown
+    return plain, suite.pytest(*ONCE, *WAYS[request.param], devices="cpu:2")
+
+
+def test_streams_that_were_saved_at_import_work_and_belong_to_their_test(seen) -> None:
+    """A worker that makes new capture files closes those that modules hold."""
+    plain, ours = seen
+    assert ours.outcomes == plain.outcomes, ours.output
+    assert captured(ours.output) == captured(plain.output)
+    assert "second to saved stderr" in captured(ours.output)
+    assert "to saved stdout" in ours.output
+
+
+def test_warnings_at_collection_are_reported_once(seen) -> None:
+    """Each worker heard of them again as soon as it began to listen."""
+    plain, ours = seen
+    assert ours.summary == plain.summary == "1 failed, 9 passed, 4 warnings", ours.output
+    assert ours.output.count("said at import") == plain.output.count("said at import")
+
+
+def test_the_garbage_collector_looks_as_in_plain_pytest(seen) -> None:
+    _, ours = seen
+    verdicts = [item.verdict for item in ours.record.items if item.nodeid.startswith("test_g.py")]
+    assert verdicts == ["passed"] * 5, ours.output
 
 
 def test_nobody_collects_what_the_import_left_before_the_tests_do(suite) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from ondol.report import run_junit
-
-pytestmark = pytest.mark.plugins("xdist")
+from suites import Result, Suite
 
 #: Flags that make a run of ours comparable: every item runs once.
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
@@ -20,16 +21,20 @@ def both(suite, *flags: str, devices: str = "cpu:2"):
     """Plain pytest and ours with two workers: the same reports of the same items, the same status and counts."""
     plain = suite.plain(*(flag for flag in flags if "ondol" not in flag))
     ours = suite.pytest(*ONCE, *flags, devices=devices)
-    assert ours.outcomes == plain.outcomes, ours.output
-    assert ours.status == plain.status
-    assert ours.summary == plain.summary
+    the_same(plain, ours)
     return plain, ours
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_names_with_special_characters_come_back_as_they_went(suite, start) -> None:
-    """Ids travel to a worker and back, into the journal, JUnit and the terminal."""
-    suite.write(
+def the_same(plain: Result, ours: Result) -> None:
+    assert ours.outcomes == plain.outcomes, ours.output
+    assert ours.status == plain.status
+    assert ours.summary == plain.summary
+
+
+@pytest.fixture(scope="module")
+def odd_names(new_suite: Callable[[], Suite]) -> tuple[Suite, Result]:
+    """A suite of them, and what plain pytest says."""
+    suite = new_suite().write(
         test_ids="""
         import pytest
         odd = ["", " ", "a b", "a::b", "a/b", "[x]", "]", "ü", "\\u4e2d", "\\n", "\\0", "\\x1b[31m", "'\\"", "-k", "\\\\", "\\ud800", "x" * 300]
@@ -42,34 +47,68 @@ def test_names_with_special_characters_come_back_as_they_went(suite, start) -> N
         """
     )
     (suite.path / "test_with space-ü.py").write_text("def test_here(): pass\n")
-    _, ours = both(suite, f"--ondol-start={start}" if start == "spawn" else "-v", "--junitxml=out.xml")
+    return suite, suite.plain()
+
+
+@pytest.mark.parametrize("flag", ["-v", "--ondol-start=spawn"])
+def test_names_with_special_characters_come_back_as_they_went(odd_names, flag, tmp_path: Path) -> None:
+    """Ids travel to a worker and back, into the journal, JUnit and the terminal."""
+    suite, plain = odd_names
+    ours = suite.pytest(*ONCE, flag, f"--junitxml={tmp_path / 'out.xml'}", devices="cpu:2")
+    the_same(plain, ours)
     assert len(ours.record.items) == 23
-    assert ElementTree.parse(suite.path / "out.xml").getroot()[0].get("tests") == "23"
+    assert ElementTree.parse(tmp_path / "out.xml").getroot()[0].get("tests") == "23"
 
 
-@pytest.mark.fault
-def test_a_crash_in_one_case_of_a_parametrised_test_costs_that_case(suite) -> None:
-    suite.write(
+IN_A_FIXTURE = [("setup", "function"), ("setup", "module"), ("teardown", "function")]
+
+
+def with_a_bad_fixture(when: str, scope: str) -> str:
+    body = "os.abort(); yield" if when == "setup" else "yield; os.abort()"
+    fixture = f"import os, pytest\n@pytest.fixture(scope='{scope}')\ndef bad():\n    {body}\n"
+    return fixture + "def test_1(): pass\ndef test_2(bad): pass\n"
+
+
+@pytest.fixture(scope="module")
+def crashes(new_suite: Callable[[], Suite]) -> Result:
+    """In one case of a parametrised test, and in each phase of fixtures."""
+    suite = new_suite().write(
         test_p="import os, pytest\n@pytest.mark.parametrize('n', range(8))\ndef test_n(n):\n    if n == 3: os.abort()\n"
     )
-    ours = suite.pytest(*ONCE, devices="cpu:2")
-    assert ours.verdicts == {f"test_n[{n}]": "crashed" if n == 3 else "passed" for n in range(8)}
-    assert "1 failed, 7 passed" in ours.summary
+    for when, scope in IN_A_FIXTURE:
+        suite.write(**{f"test_{when}_{scope}": with_a_bad_fixture(when, scope)})
+    return suite.pytest(*ONCE, devices="cpu:2")
+
+
+def verdicts_of(result: Result, name: str) -> dict[str, str]:
+    parts = [(*item.nodeid.split("::"), item.verdict) for item in result.record.items]
+    return {test: verdict for file, test, verdict in parts if file == f"{name}.py"}
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("when", ["setup", "teardown"])
-@pytest.mark.parametrize("scope", ["function", "module"])
-def test_a_crash_in_a_fixture_names_the_item_and_the_phase(suite, when, scope) -> None:
-    body = "os.abort(); yield" if when == "setup" else "yield; os.abort()"
-    suite.write(
-        test_f=f"import os, pytest\n@pytest.fixture(scope='{scope}')\ndef bad():\n    {body}\ndef test_1(): pass\ndef test_2(bad): pass\n",
-        test_g="def test_3(): pass\n",
-    )
+def test_a_crash_in_one_case_of_a_parametrised_test_costs_that_case(crashes) -> None:
+    assert verdicts_of(crashes, "test_p") == {f"test_n[{n}]": "crashed" if n == 3 else "passed" for n in range(8)}
+    assert crashes.record.counts() == {"passed": 10, "crashed": 4}
+    assert "1 failed" in crashes.summary
+    assert crashes.status == 1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("when", "scope"), IN_A_FIXTURE)
+def test_a_crash_in_a_fixture_names_the_item_and_the_phase(crashes, when, scope) -> None:
+    name = f"test_{when}_{scope}"
+    assert verdicts_of(crashes, name) == {"test_1": "passed", "test_2": "crashed"}, crashes.output
+    assert [f"{name}.py::test_2", when, "failed", ""] in crashes.seen
+
+
+@pytest.mark.fault
+def test_a_crash_in_a_finaliser_of_a_module_names_its_last_item(suite) -> None:
+    """In a suite of its own: where more files are left, a worker helps out before its modules are over."""
+    suite.write(test_f=with_a_bad_fixture("teardown", "module"), test_g="def test_3(): pass\n")
     ours = suite.pytest(*ONCE, devices="cpu:2")
     assert ours.verdicts == {"test_1": "passed", "test_2": "crashed", "test_3": "passed"}, ours.output
     assert ours.status == 1
-    assert ["test_f.py::test_2", when, "failed", ""] in ours.seen
+    assert ["test_f.py::test_2", "teardown", "failed", ""] in ours.seen
 
 
 @pytest.mark.fault
@@ -105,8 +144,10 @@ def test_modules_that_skip_themselves_are_counted_once(suite) -> None:
         test_c="import pytest\npytestmark = pytest.mark.skip(reason='all')\ndef test_1(): pass\ndef test_2(): pass\n",
         test_d="def test_3(): pass\n",
     )
+    plain = suite.plain("-rs")
     for flags in ([], ["--ondol-start=spawn"]):
-        _, ours = both(suite, "-rs", *flags)
+        ours = suite.pytest(*ONCE, "-rs", *flags, devices="cpu:2")
+        the_same(plain, ours)
         assert ours.summary == "1 passed, 4 skipped"
         assert ours.output.count("not here") == 1
 
@@ -183,8 +224,7 @@ def listed_warnings(output: str) -> list[str]:
     return sorted(line.strip() for line in text.splitlines() if "Warning:" in line or "Own:" in line)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_paths_arguments_and_environment_are_those_of_the_controller(suite, start) -> None:
+def test_paths_arguments_and_environment_are_those_of_the_controller(suite) -> None:
     """What differs on purpose: the device's variables, the worker's name, TMPDIR, and the caps of thread pools."""
     suite.write(
         conftest="import os, sys\nsys.path.append('/made/by/conftest')\nos.environ['MADE_BY'] = 'conftest'\n",
@@ -200,15 +240,15 @@ def test_paths_arguments_and_environment_are_those_of_the_controller(suite, star
     )
     assert suite.plain().status == 0
     plain = json.loads((suite.path / "found.json").read_text())
-    (suite.path / "found.json").unlink()
-    assert suite.pytest(f"--ondol-start={start}").status == 0
-    ours = json.loads((suite.path / "found.json").read_text())
-    for key in plain:
-        assert ours[key] == plain[key], key
+    for start in ("fork", "spawn"):
+        (suite.path / "found.json").unlink()
+        assert suite.pytest(f"--ondol-start={start}").status == 0
+        ours = json.loads((suite.path / "found.json").read_text())
+        for key in plain:
+            assert ours[key] == plain[key], (start, key)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_output_is_seen_once_without_capture(suite, start) -> None:
+def test_output_is_seen_once_without_capture(suite) -> None:
     suite.write(
         test_s="""
         import os, sys
@@ -218,27 +258,38 @@ def test_output_is_seen_once_without_capture(suite, start) -> None:
             os.system("echo by a child"); assert 0
         """
     )
-    plain = suite.plain("-s")
-    ours = suite.pytest(*ONCE, "-s", f"--ondol-start={start}")
-    for text in ("by print", "by descriptor", "by stderr", "by a child"):
-        for run in (plain, ours):
+    for run in (
+        suite.plain("-s"),
+        *(suite.pytest(*ONCE, "-s", f"--ondol-start={start}") for start in ("fork", "spawn")),
+    ):
+        for text in ("by print", "by descriptor", "by stderr", "by a child"):
             assert sum(line.strip(".F ").endswith(text) for line in run.output.splitlines()) == 1, text
-    assert ours.status == plain.status == 1
+        assert run.status == 1
 
 
-@pytest.mark.parametrize("how", ["sys.stdout.close()", "os.close(1)", "sys.stdout = None", "sys.__stdout__.close()"])
-def test_a_test_that_closes_its_output_hurts_nobody_else(suite, how) -> None:
+CLOSES = ["sys.stdout.close()", "os.close(1)", "sys.stdout = None", "sys.__stdout__.close()"]
+
+
+@pytest.fixture(scope="module")
+def closed(new_suite: Callable[[], Suite]) -> tuple[Result, bool]:
+    """One after another in the same worker, and whether all have gone."""
+    suite = new_suite()
+    for number, how in enumerate(CLOSES):
+        before = f"import os, pytest, sys\ndef test_before(): print('x')\ndef test_closes(): {how}\n"
+        after = "@pytest.mark.parametrize('n', range(4))\ndef test_after(n): print('y')\n"
+        suite.write(**{f"test_{number}": before + after})
+    return suite.pytest("--ondol-retries=0", devices="cpu:1"), suite.all_gone()
+
+
+@pytest.mark.parametrize("number", range(len(CLOSES)))
+def test_a_test_that_closes_its_output_hurts_nobody_else(closed, number) -> None:
     """Plain pytest may not survive it; here the items before and after must."""
-    suite.write(
-        test_c=f"import os, sys\ndef test_before(): print('x')\ndef test_closes(): {how}\n",
-        test_d="import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_after(n): print('y')\n",
-    )
-    ours = suite.pytest("--ondol-retries=0", devices="cpu:1")
-    verdicts = ours.verdicts
+    ours, all_gone = closed
+    verdicts = verdicts_of(ours, f"test_{number}")
     verdicts.pop("test_closes")
     assert set(verdicts.values()) == {"passed"}, ours.output
-    assert len(ours.verdicts) == 6
-    assert suite.all_gone()
+    assert len(verdicts) == 5
+    assert all_gone
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
