@@ -89,17 +89,19 @@ def _why_not_another_user(base: Path) -> str:
     """Empty if a job can be run as another user here."""
     if os.geteuid() != 0:
         return "because only root can become another user (try: sudo make demo)"
-    probe = subprocess.run(
-        [sys.executable, "-c", "import ondol, triton"],
-        cwd=base,
-        user=_OTHER_UID,
-        group=_OTHER_UID,
-        extra_groups=[],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return "" if probe.returncode == 0 else "because that user cannot execute this Python (in a home directory?)"
+    try:
+        subprocess.run(
+            [sys.executable, "-c", "import ondol, triton"],
+            cwd=base,
+            user=_OTHER_UID,
+            group=_OTHER_UID,
+            extra_groups=[],
+            capture_output=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "because that user cannot execute this Python (in a home directory?)"
+    return ""
 
 
 if __name__ == "__main__":
