@@ -65,6 +65,8 @@ class Bench:
             "CHIP_LOG": str(self.log),
             "ONDOL_STORE": str(place / "store"),
             "XDG_STATE_HOME": str(place / "state"),
+            # The tasks need no plugin of whoever shows this, and each costs every run its import.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
 
     def _program(self, name: str, line: str) -> None:
