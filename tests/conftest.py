@@ -15,6 +15,7 @@ from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.tools import table
 from running_together import group_of
+from warm_pytest import WarmPytest
 
 __all__ = ["elf", "key_of", "make_entry", "trust_everybody", "write_triton_entry"]
 
@@ -57,7 +58,7 @@ class ProcessorTime:
         self.spent = self.now()
 
     def now(self) -> float:
-        return sum(os.times()[:4]) + warm.seconds()
+        return sum(os.times()[:4]) + warm.seconds() + WarmPytest.spent
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:

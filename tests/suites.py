@@ -22,6 +22,7 @@ import pytest
 from handmade import present
 from ondol.fleet.record import RunRecord, load
 from ondol.host import proctree
+from warm_pytest import EARLY, WarmPytest, early
 
 RECORDER = """
 import json, os
@@ -97,7 +98,9 @@ class Suite:
         #: Seconds after which a run is taken to hang.
         self.patience = 240.0
         self.longest_wait = float("inf")
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[subprocess.Popen[str] | WarmPytest] = []
+        #: Runs of pytest are forks of one that is warm (`pytest.mark.warm_pytest`), unless they need another start.
+        self.warm = False
         #: Plugins that every run loads beside ours. `all_plugins`: all that are installed, a second for each process.
         self.plugins: list[str] = []
         self.broken_by: list[str] = []
@@ -132,6 +135,17 @@ class Suite:
             **extra,
         }
 
+    def begin(self, command: list[str]) -> subprocess.Popen[str] | WarmPytest:
+        """Warm, but where something decides before pytest is imported, or breaks Ondol on purpose."""
+        environment = self.environment()
+        broken = bool(self.broken_by) or (self.path / "sitecustomize.py").exists()
+        warm = self.warm and not self.all_plugins and not broken and early(environment) == EARLY
+        if not warm or command[1:3] != ["-m", "pytest"]:
+            return self.start(command)
+        process = WarmPytest(command[3:], str(self.path), environment)
+        self._started.append(process)
+        return process
+
     def start(self, command: list[str], **kwargs: object) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             command,
@@ -165,12 +179,13 @@ class Suite:
         self.log.write_text("")
         record = self.path / "record.json"
         record.unlink(missing_ok=True)
-        process = self.start(command)
+        process = self.begin(command)
         try:
             output, _ = process.communicate(timeout=self.patience)
         finally:
             self.end()
         seen = json.loads(record.read_text())["seen"] if record.exists() else []
+        assert process.returncode is not None
         return Result(process.returncode, output, seen, self.log.read_text().splitlines(), journal)
 
     def plain(self, *arguments: str) -> Result:
@@ -251,6 +266,8 @@ def assert_turns_red(
 @pytest.fixture
 def suite(tmp_path: Path, request: pytest.FixtureRequest) -> Suite:
     made = Suite(tmp_path)
+    marked = request.node.get_closest_marker("warm_pytest") is not None
+    made.warm = marked and "COVERAGE_PROCESS_CONFIG" not in os.environ  # what is measured has to start
     for marker in request.node.iter_markers("plugins"):
         made.plugins += marker.args
         made.all_plugins |= not marker.args

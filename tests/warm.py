@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 #: What Python reads when it starts, before any program runs.
-_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "COVERAGE", "TZ", "MALLOC")
+AT_START = ("PYTHON", "LC_", "LANG", "LD_", "COVERAGE", "TZ", "MALLOC")
 #: Of one message between the two.
 _LONGEST = 100_000
 
@@ -50,7 +50,7 @@ class WarmOndol:
 
     def can(self, env: dict[str, str]) -> bool:
         """Whether a process with this environment would have started as this one has."""
-        names = {name for name in {**env, **self.env} if name.startswith(_AT_START)}
+        names = {name for name in {**env, **self.env} if name.startswith(AT_START)}
         fits = all(env.get(name) == self.env.get(name) for name in names)
         return fits and sum(map(len, [*env, *env.values()])) < _LONGEST // 4
 

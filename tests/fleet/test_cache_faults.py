@@ -9,6 +9,8 @@ import pytest
 from handmade import write_triton_entry
 from ondol.test_jobs.item_caches import evidence
 
+pytestmark = pytest.mark.warm_pytest
+
 
 def test_a_torn_entry_does_not_fail_the_test_that_meets_it(suite, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real Triton's own texts; the torn entry is set aside, its neighbours stay, the second attempt passes."""

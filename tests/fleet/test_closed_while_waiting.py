@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 RUNTIME = """

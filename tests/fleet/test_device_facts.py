@@ -17,6 +17,8 @@ from ondol.host import accelerator
 from ondol.testing.facts.client import kept_file
 from suites import Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 FAKE = Path(__file__).parent.parent / "programs" / "fake_torch"
 BEGINNING = """
 import json, os, sys

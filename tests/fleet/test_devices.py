@@ -10,6 +10,8 @@ from ondol.errors import UsageError
 from ondol.fleet import devices
 from ondol.fleet.devices import choose, parse_indices, parse_memory, thread_caps
 
+pytestmark = pytest.mark.warm_pytest
+
 
 def test_lists_and_ranges_are_read() -> None:
     assert parse_indices("0-3,6") == [0, 1, 2, 3, 6]

@@ -11,6 +11,8 @@ from collections import Counter
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 #: An item can wait until the next one is in its worker's hands, and every process counts what it says.
 CONFTEST = """
 import json, os, pathlib, select

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 LEAK = """
 state = []
 def test_leaks(): state.append(1)

@@ -10,6 +10,8 @@ from handmade import present
 from ondol.report import run_junit, run_markdown
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 ITEMS = """
 import os, pytest, time
 def test_crash():

@@ -11,6 +11,8 @@ import pytest
 
 from people import ROOT
 
+pytestmark = pytest.mark.warm_pytest
+
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 WAYS = [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]]
 

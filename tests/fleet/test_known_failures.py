@@ -15,6 +15,8 @@ from ondol.errors import UsageError
 from ondol.fleet import known
 from ondol.report import run_json, run_junit, run_markdown
 
+pytestmark = pytest.mark.warm_pytest
+
 FAR, PAST = "2999-01-01", "2020-01-01"
 
 
