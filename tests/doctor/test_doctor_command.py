@@ -22,6 +22,8 @@ from ondol.doctor.subject import CACHE, ROLES, Subject
 from ondol.doctor.walk import Bounds
 from people import ROOT, Program
 
+pytestmark = pytest.mark.warm
+
 FIELDS: dict[str, Any] = {
     "format": str,
     "host": str,

@@ -15,6 +15,8 @@ from ondol.doctor import gather
 from ondol.doctor.walk import Bounds
 from ondol.tools import registry, table
 
+pytestmark = pytest.mark.warm
+
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:

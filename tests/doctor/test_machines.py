@@ -17,6 +17,8 @@ from ondol.room import choose
 from ondol.tools import table
 from people import needs_root
 
+pytestmark = pytest.mark.warm
+
 
 def pretend(folder: Path, package: str, version: str) -> Path:
     """Only the metadata of a package: whoever imports it to ask for its version fails."""

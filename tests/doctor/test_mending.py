@@ -17,6 +17,8 @@ from ondol.doctor import commands, repair
 from ondol.doctor.api import Repair
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 
 def modes(path: Path) -> dict[str, tuple[str, int, int]]:
     items = [path, *sorted(path.rglob("*"))]

@@ -21,6 +21,8 @@ from ondol.doctor.checks import tried_out
 from ondol.host import filesystem
 from people import ROOT, needs_root
 
+pytestmark = pytest.mark.warm
+
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="needs strace to make system calls fail")
 Mounted = Callable[[str], Path]
 

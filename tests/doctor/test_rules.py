@@ -16,6 +16,8 @@ from ondol.doctor.api import Finding, Location, Repair
 from ondol.doctor.subject import CACHE, HOME, ROOM, STORE, TEMPORARY
 from ondol.host import bounded, filesystem
 
+pytestmark = pytest.mark.warm
+
 LINES = {
     "nfs": "40 25 0:35 / /ci-cache rw,relatime shared:7 - nfs4 server:/export rw,vers=4.2,rsize=1048576,{},addr=10.0.0.1",
     "lustre": "41 25 0:36 / /scratch rw,relatime - lustre 10.0.0.2@tcp:/fs rw,{},lazystatfs",

@@ -14,7 +14,7 @@ from handmade import key_of, write_triton_entry
 from ondol.doctor import commands
 from people import Program, needs_root
 
-pytestmark = [needs_root, pytest.mark.root]
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.warm]
 
 
 def remedy(cache: Path) -> str:

@@ -19,6 +19,8 @@ from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 from sabotage import sabotages
 
+pytestmark = pytest.mark.warm
+
 BOTH = ("store", "publishing")
 
 

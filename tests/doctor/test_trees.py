@@ -17,6 +17,8 @@ from handmade import key_of, write_triton_entry
 from ondol.doctor import rights
 from people import needs_root
 
+pytestmark = pytest.mark.warm
+
 ALL = ("owners", "modes", "setgid", "acls", "world-writable", "orphans", "entries")
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 QUESTION = "[y/N]"
 
 

@@ -16,6 +16,8 @@ import pytest
 from ondol.host import fixed_place, interpreter
 from people import ROOT, Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 FIXED = "/srv/ondol/torch-extensions"
 TOOLS = ("--tools", "torch-extensions,vllm")
 UID = 1000

@@ -11,6 +11,8 @@ import pytest
 
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "json.md").read_text()
 

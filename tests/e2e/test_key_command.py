@@ -12,6 +12,8 @@ import pytest
 from ondol.trust import keys, signatures
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 
 class Person:
     def __init__(self, program: Program, home: Path) -> None:

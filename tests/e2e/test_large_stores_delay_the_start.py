@@ -17,6 +17,8 @@ from ondol.tools.api import CacheDir
 from ondol.tools.triton import Triton
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 TOOL = Triton()
 NAMES = [f"k{n}" for n in range(6)]
 #: Ondol for which more than two entries are many.

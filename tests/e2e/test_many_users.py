@@ -13,7 +13,7 @@ import pytest
 from handmade import write_triton_entry
 from people import Program, needs_root
 
-pytestmark = [needs_root, pytest.mark.root]
+pytestmark = [needs_root, pytest.mark.root, pytest.mark.warm]
 
 ALICE, BOB, MALLORY = 2001, 2002, 2003  # without passwd entries, as in most containers
 

@@ -6,6 +6,8 @@ import pytest
 
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 
 @pytest.mark.parametrize(
     ("typed", "answer"),

@@ -10,6 +10,8 @@ import pytest
 from people import Program
 from walls.rooms import NIGHTLY
 
+pytestmark = pytest.mark.warm
+
 
 def strategy(program: Program, *options: str, **env: str) -> dict[str, tuple[str, str]]:
     done = program.ondol("config", "--json", *options, env={"HOME": "/nonexistent", **env})

@@ -16,6 +16,8 @@ from ondol.cli.main import COMMANDS
 from ondol.guard.lock_parts import SUFFIX
 from people import ROOT, Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 #: Breaks one thing of ours before our program starts.
 BREAKING = """
 import runpy, sys

@@ -13,6 +13,8 @@ import pytest
 from people import Program
 from walls.rooms import NIGHTLY
 
+pytestmark = pytest.mark.warm
+
 #: Writes what CuPy keeps: a plain file with no manifest. Argument: how many seconds ago.
 PLAIN = """
 import hashlib, os, sys, time

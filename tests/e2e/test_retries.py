@@ -9,6 +9,8 @@ import pytest
 
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 #: Counts its runs, and fails as Triton does while its cache holds a torn entry, which its first run leaves behind.
 MEETS_A_TORN_ENTRY = """
 import os, pathlib, sys

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,24 @@ from ondol.room import room
 from ondol_hang import hanging_mount
 from people import Job, Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 PRINT = 'echo "$TRITON_CACHE_DIR|$TMPDIR|$ONDOL_ROOM"'
 
 
-def run(store: Path, *options: str, command: str = PRINT, env: dict[str, str] | None = None) -> Job:
-    arguments = [sys.executable, "-m", "ondol", "run", "--store", str(store), *options, "--", "sh", "-c", command]
-    environment = {**os.environ, **(env or {})}
-    return Job(subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False, env=environment))
+Run = Callable[..., Job]
 
 
-def test_room_is_private_unique_and_gone(store_path: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def run(program: Program) -> Run:
+    def job(store: Path, *options: str, command: str = PRINT, env: dict[str, str] | None = None) -> Job:
+        words = ("run", "--store", str(store), *options, "--", "sh", "-c", command)
+        return Job(program.ondol(*words, env={"HOME": os.environ.get("HOME", "/"), **(env or {})}))
+
+    return job
+
+
+def test_room_is_private_unique_and_gone(run: Run, store_path: Path, tmp_path: Path) -> None:
     jobs = [
         run(store_path, "--room-dir", str(tmp_path), command=f"{PRINT}; stat -c %a $ONDOL_ROOM; touch $TMPDIR/x")
         for _ in range(2)
@@ -43,7 +51,7 @@ def test_room_is_private_unique_and_gone(store_path: Path, tmp_path: Path) -> No
     assert len(rooms) == 2
 
 
-def test_no_umask_locks_the_command_out_of_its_room(store_path: Path, tmp_path: Path) -> None:
+def test_no_umask_locks_the_command_out_of_its_room(run: Run, store_path: Path, tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
         job = run(store_path, "--room-dir", str(tmp_path), command="umask 022; echo x > $TMPDIR/y && echo fine")
@@ -52,7 +60,7 @@ def test_no_umask_locks_the_command_out_of_its_room(store_path: Path, tmp_path: 
     assert job.stdout == "fine\n", job
 
 
-def test_read_only_directories_in_the_room_do_not_keep_it_alive(store_path: Path, tmp_path: Path) -> None:
+def test_read_only_directories_in_the_room_do_not_keep_it_alive(run: Run, store_path: Path, tmp_path: Path) -> None:
     """A job that takes its own rights away (as a module cache does) must not leave its room for ever."""
     run(
         store_path,
@@ -63,7 +71,7 @@ def test_read_only_directories_in_the_room_do_not_keep_it_alive(store_path: Path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("ondol-room")] == []
 
 
-def test_cleaning_a_room_follows_no_link_out_of_it(store_path: Path, tmp_path: Path) -> None:
+def test_cleaning_a_room_follows_no_link_out_of_it(run: Run, store_path: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
@@ -76,7 +84,7 @@ def test_cleaning_a_room_follows_no_link_out_of_it(store_path: Path, tmp_path: P
     assert (precious / "file").exists()
 
 
-def test_kept_room_is_kept_and_never_swept(store_path: Path, tmp_path: Path) -> None:
+def test_kept_room_is_kept_and_never_swept(run: Run, store_path: Path, tmp_path: Path) -> None:
     job = run(store_path, "--room-dir", str(tmp_path), "--keep-room", command=f"{PRINT}; touch $TMPDIR/mine")
     kept = job.stdout.strip().split("|")[2]
     assert f"room kept: {kept}" in job.stderr
@@ -85,13 +93,13 @@ def test_kept_room_is_kept_and_never_swept(store_path: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("variable", ["SLURM_TMPDIR", "RUNNER_TEMP", "TMPDIR"])
-def test_node_local_directory_of_the_site_is_used(store_path: Path, tmp_path: Path, variable: str) -> None:
+def test_node_local_directory_of_the_site_is_used(run: Run, store_path: Path, tmp_path: Path, variable: str) -> None:
     job = run(store_path, env={variable: str(tmp_path), **({"TMPDIR": "/tmp"} if variable != "TMPDIR" else {})})
     assert job.stdout.split("|")[2].startswith(str(tmp_path))
 
 
 @pytest.mark.parametrize("stale", ["/no/such/directory", "relative/path", "/proc/1/nowhere", "/etc/passwd"])
-def test_stale_or_hostile_tmpdir_does_not_fail_the_job(store_path: Path, stale: str) -> None:
+def test_stale_or_hostile_tmpdir_does_not_fail_the_job(run: Run, store_path: Path, stale: str) -> None:
     """Login nodes leave a TMPDIR of a job that is long over; a file can be there too."""
     job = run(store_path, env={"TMPDIR": stale})
     assert job.status == 0
@@ -99,7 +107,7 @@ def test_stale_or_hostile_tmpdir_does_not_fail_the_job(store_path: Path, stale: 
     assert job.stdout.split("|")[2].startswith("/tmp/")
 
 
-def test_unusable_room_dir_is_passed_over_and_said(store_path: Path) -> None:
+def test_unusable_room_dir_is_passed_over_and_said(run: Run, store_path: Path) -> None:
     job = run(store_path, "--room-dir", "/no/such/directory")
     assert job.status == 0
     assert "room-dir /no/such/directory (from command line) was passed over" in job.warnings[0]
@@ -115,7 +123,7 @@ def mounted(tmp_path: Path) -> Iterator[Path]:
 
 @needs_root
 @pytest.mark.root
-def test_noexec_directory_does_not_get_the_room(store_path: Path, mounted: Path) -> None:
+def test_noexec_directory_does_not_get_the_room(run: Run, store_path: Path, mounted: Path) -> None:
     """A helper library cannot be loaded from a noexec mount: the next candidate is taken."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec", "none", str(mounted)], check=True)
     job = run(store_path, env={"TMPDIR": str(mounted)})
@@ -153,7 +161,9 @@ def test_full_room_does_not_fail_the_job(program: Program, store_path: Path, mou
 @needs_root
 @pytest.mark.root
 @pytest.mark.parametrize("through_a_link", [False, True])
-def test_tmpdir_on_a_dead_server_does_not_hold_the_job(store_path: Path, tmp_path: Path, through_a_link: bool) -> None:
+def test_tmpdir_on_a_dead_server_does_not_hold_the_job(
+    run: Run, store_path: Path, tmp_path: Path, through_a_link: bool
+) -> None:
     """Every access to it waits for ever; with a local directory at hand it is never touched."""
     dead = tmp_path / "dead"
     with hanging_mount(dead):
@@ -180,7 +190,7 @@ def test_the_file_system_of_any_path_is_told(tmp_path: Path) -> None:
     assert [kind for kind, yes in network.items() if yes] == ["nfs4", "lustre", "fuse", "fuse.sshfs"]
 
 
-def test_room_of_a_killed_job_is_swept(store_path: Path, tmp_path: Path) -> None:
+def test_room_of_a_killed_job_is_swept(run: Run, store_path: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ondol", "run", "--store", str(store_path), "--room-dir", str(tmp_path), "--"]
     killed = subprocess.Popen(
         [*command, "sh", "-c", "echo $ONDOL_ROOM; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -274,7 +284,7 @@ def test_no_part_of_a_cache_stays_below_tmpdir(store_path: Path, variable: str, 
     assert logname == (name if variable == "LOGNAME" else "unset")
 
 
-def test_users_own_inductor_cache_is_left_to_the_user(store_path: Path, tmp_path: Path) -> None:
+def test_users_own_inductor_cache_is_left_to_the_user(run: Run, store_path: Path, tmp_path: Path) -> None:
     job = run(store_path, command="ls $TMPDIR", env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
     assert job.stdout == ""
     assert f"TORCHINDUCTOR_CACHE_DIR={tmp_path} is set and left as it is" in job.stderr

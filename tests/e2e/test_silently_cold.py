@@ -14,6 +14,8 @@ from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 ALICE, BOB = 2001, 2002
 
 

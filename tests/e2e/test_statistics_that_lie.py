@@ -19,6 +19,8 @@ from ondol.store.api import Stat
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 TODAY = int(time.time() // usage.DAY)
 STRANGER = 2003
 

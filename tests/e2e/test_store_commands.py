@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,21 @@ from ondol.store.directory import DirectoryStore
 from people import Program
 from walls.rooms import NIGHTLY
 
-
-def ondol(
-    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ondol", *arguments]
-    environment = {**os.environ, **(env or {})}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=cwd)
+pytestmark = pytest.mark.warm
 
 
-def as_json(*arguments: str) -> Any:
+Ondol = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ondol(program: Program) -> Ondol:
+    def typed(*arguments: str, env: dict[str, str] | None = None, cwd: Path | str = "/") -> Any:
+        return program.ondol(*arguments, env={"HOME": os.environ.get("HOME", "/"), **(env or {})}, cwd=cwd)
+
+    return typed
+
+
+def as_json(ondol: Ondol, *arguments: str) -> Any:
     done = ondol(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -38,7 +43,7 @@ def fill_store(store: DirectoryStore, count: int) -> None:
     store.publish([(entry.address, pack.encode(entry)) for entry in entries])
 
 
-def test_init_says_who_may_write(tmp_path: Path) -> None:
+def test_init_says_who_may_write(ondol: Ondol, tmp_path: Path) -> None:
     done = ondol("store", "init", str(tmp_path / "s"), "--writers", "1000,@daemon")
     assert done.stdout == f"store made at {tmp_path}/s; publishing for everybody: 1000,@daemon\n"
     fields = json.loads((tmp_path / "s" / "ondol-store.json").read_text())
@@ -46,7 +51,7 @@ def test_init_says_who_may_write(tmp_path: Path) -> None:
     assert (tmp_path / "s" / "lanes").stat().st_mode & 0o7777 == 0o1777
 
 
-def test_init_never_overwrites_a_store(tmp_path: Path) -> None:
+def test_init_never_overwrites_a_store(ondol: Ondol, tmp_path: Path) -> None:
     ondol("store", "init", str(tmp_path / "s"), "--writers", "7")
     before = (tmp_path / "s" / "ondol-store.json").read_bytes()
     again = ondol("store", "init", str(tmp_path / "s"), "--writers", "any")
@@ -56,24 +61,24 @@ def test_init_never_overwrites_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writers", ["nobody-here", "@", "@no-such-group", "1000;1001", "-5", "\u00b2", "7:", "7:a/b"])
-def test_init_with_nonsense_writers(tmp_path: Path, writers: str) -> None:
+def test_init_with_nonsense_writers(ondol: Ondol, tmp_path: Path, writers: str) -> None:
     done = ondol("store", "init", str(tmp_path / "s"), f"--writers={writers}")
     assert done.returncode == 2
     assert "writers: " in done.stderr
     assert not (tmp_path / "s").exists()
 
 
-def test_ls_show_and_stats_tell_what_is_in_the_store(store: DirectoryStore) -> None:
+def test_ls_show_and_stats_tell_what_is_in_the_store(ondol: Ondol, store: DirectoryStore) -> None:
     fill_store(store, 3)
     where = ["--store", store.where]
-    listed = as_json("store", "ls", *where)["entries"]
+    listed = as_json(ondol, "store", "ls", *where)["entries"]
     assert len(listed) == 3
     assert {"key", "tool", "scope", "size", "owner", "trusted"} <= set(listed[0])
     shown = ondol("store", "show", make_entry(1).address.key, *where)
     assert "kernel_1" in shown.stdout
     assert "add.cubin" in shown.stdout
     assert "1.50 s" in shown.stdout
-    stats = as_json("store", "stats", *where)
+    stats = as_json(ondol, "store", "stats", *where)
     assert (stats["entries"], stats["lanes"][0]["entries"]) == (3, 3)
     assert stats["bytes"] == sum(entry["size"] for entry in listed)
     text = ondol("store", "ls", *where)
@@ -81,7 +86,7 @@ def test_ls_show_and_stats_tell_what_is_in_the_store(store: DirectoryStore) -> N
     assert ondol("store", "stats", *where).stdout.startswith(f"{store.where}: 3 entries")
 
 
-def test_show_of_an_ambiguous_or_unknown_key(store: DirectoryStore) -> None:
+def test_show_of_an_ambiguous_or_unknown_key(ondol: Ondol, store: DirectoryStore) -> None:
     fill_store(store, 2)
     assert "ambiguous" in ondol("store", "show", "K", "--store", store.where).stderr
     unknown = ondol("store", "show", "nothing", "--store", store.where)
@@ -99,7 +104,7 @@ def damage(store: DirectoryStore, number: int) -> Path:
     return path
 
 
-def test_verify_tells_corrupt_from_good_and_sets_it_aside(store: DirectoryStore) -> None:
+def test_verify_tells_corrupt_from_good_and_sets_it_aside(ondol: Ondol, store: DirectoryStore) -> None:
     fill_store(store, 3)
     assert ondol("store", "verify", "--store", store.where).returncode == 0
     path = damage(store, 1)
@@ -114,7 +119,7 @@ def test_verify_tells_corrupt_from_good_and_sets_it_aside(store: DirectoryStore)
     assert ondol("store", "verify", "--store", store.where).returncode == 0
 
 
-def test_verify_does_not_take_unreadable_for_corrupt(store: DirectoryStore) -> None:
+def test_verify_does_not_take_unreadable_for_corrupt(ondol: Ondol, store: DirectoryStore) -> None:
     """Bytes that cannot be had say nothing about themselves: another status, and nothing is moved."""
     fill_store(store, 2)
     path = next(Path(store.where).rglob("*.pack"))
@@ -134,34 +139,34 @@ def age(store: DirectoryStore, number: int, days: float) -> None:
     os.utime(path, (then, then))
 
 
-def test_gc_by_age_size_and_dry_run(store: DirectoryStore) -> None:
+def test_gc_by_age_size_and_dry_run(ondol: Ondol, store: DirectoryStore) -> None:
     fill_store(store, 4)
     for number in range(4):
         age(store, number, days=number * 10)
     where = ["--store", store.where]
-    dry = as_json("store", "gc", *where, "--max-age", "15d", "--dry-run")
+    dry = as_json(ondol, "store", "gc", *where, "--max-age", "15d", "--dry-run")
     assert (len(dry["removed"]), len(list(store.everything()))) == (2, 4)
-    done = as_json("store", "gc", *where, "--max-age", "15d")
+    done = as_json(ondol, "store", "gc", *where, "--max-age", "15d")
     assert sorted(r["entry"].split("/")[-1] for r in done["removed"]) == sorted(
         make_entry(n).address.key for n in (2, 3)
     )
     size = next(iter(store.everything())).size
-    as_json("store", "gc", *where, "--max-size", str(size + 10))
+    as_json(ondol, "store", "gc", *where, "--max-size", str(size + 10))
     assert [s.address.key for s in store.everything()] == [make_entry(0).address.key]
-    as_json("store", "gc", *where, "--max-size", "0")
+    as_json(ondol, "store", "gc", *where, "--max-size", "0")
     assert list(store.everything()) == []
 
 
-def test_gc_keeps_what_was_useful_yesterday(store: DirectoryStore) -> None:
+def test_gc_keeps_what_was_useful_yesterday(ondol: Ondol, store: DirectoryStore) -> None:
     fill_store(store, 2)
     for number in range(2):
         age(store, number, days=100)
     store.note_use([make_entry(0).address])
-    as_json("store", "gc", "--store", store.where, "--max-age", "30d")
+    as_json(ondol, "store", "gc", "--store", store.where, "--max-age", "30d")
     assert [s.address.key for s in store.everything()] == [make_entry(0).address.key]
 
 
-def test_gc_removes_leftovers_of_dead_writers(store: DirectoryStore) -> None:
+def test_gc_removes_leftovers_of_dead_writers(ondol: Ondol, store: DirectoryStore) -> None:
     lane = store.my_lane()
     lane.make_folder("tmp", mode=0o700)
     folder = Path(store.where) / "lanes" / lane.name / "tmp"
@@ -169,11 +174,11 @@ def test_gc_removes_leftovers_of_dead_writers(store: DirectoryStore) -> None:
         (folder / name).write_bytes(b"half")
         then = time.time() - days * 86400
         os.utime(folder / name, (then, then))
-    assert as_json("store", "gc", "--store", store.where, "--max-age", "1000d")["leftovers"] == 1
+    assert as_json(ondol, "store", "gc", "--store", store.where, "--max-age", "1000d")["leftovers"] == 1
     assert [path.name for path in folder.iterdir()] == ["young"]
 
 
-def test_gc_without_a_limit_removes_only_what_pull_requests_left(store: DirectoryStore) -> None:
+def test_gc_without_a_limit_removes_only_what_pull_requests_left(ondol: Ondol, store: DirectoryStore) -> None:
     """Not useful for two weeks, in a scope of a pull request: nobody reads it any more. Nothing of anybody else's."""
     entries = [make_entry(n, scope=scope) for n, scope in enumerate(("pr-1@x", "pr-2@x", "pr-3@x", "main", "private"))]
     store.publish([(entry.address, pack.encode(entry)) for entry in entries])
@@ -181,21 +186,21 @@ def test_gc_without_a_limit_removes_only_what_pull_requests_left(store: Director
     for path in Path(store.where).glob("lanes/*/*/*/*/*.pack"):
         os.utime(path, (then, then) if "pr-2" not in str(path) else None)
     store.note_use([entries[2].address])
-    planned = as_json("store", "gc", "--store", store.where, "--dry-run")
-    removed = as_json("store", "gc", "--store", store.where)
+    planned = as_json(ondol, "store", "gc", "--store", store.where, "--dry-run")
+    removed = as_json(ondol, "store", "gc", "--store", store.where)
     assert planned["removed"] == removed["removed"]
     assert [(gone["entry"].split("/")[0], gone["reason"]) for gone in removed["removed"]] == [("pr-1@x", "age of pr-*")]
-    assert len(as_json("store", "gc", "--store", store.where, "--pr-age", "0")["removed"]) == 2
+    assert len(as_json(ondol, "store", "gc", "--store", store.where, "--pr-age", "0")["removed"]) == 2
     assert {stored.address.scope for stored in store.everything()} == {"main", "private"}
 
 
-def test_gc_with_a_limit_that_makes_no_sense_removes_nothing(store: DirectoryStore) -> None:
+def test_gc_with_a_limit_that_makes_no_sense_removes_nothing(ondol: Ondol, store: DirectoryStore) -> None:
     fill_store(store, 1)
     assert ondol("store", "gc", "--store", store.where, "--max-age", "soon").returncode == 2
     assert len(list(store.everything())) == 1
 
 
-def test_adopt_imports_the_whole_and_changes_nothing(store: DirectoryStore, tmp_path: Path) -> None:
+def test_adopt_imports_the_whole_and_changes_nothing(ondol: Ondol, store: DirectoryStore, tmp_path: Path) -> None:
     cache = tmp_path / "raw"
     for number in range(5):
         write_triton_entry(cache, number)
@@ -204,9 +209,9 @@ def test_adopt_imports_the_whole_and_changes_nothing(store: DirectoryStore, tmp_
     incomplete = write_triton_entry(cache, 11)
     (incomplete / "__grp__add.json").unlink()
     before = sorted((str(p), p.stat().st_mtime_ns) for p in cache.rglob("*"))
-    dry = as_json("store", "adopt", str(cache), "--store", store.where, "--dry-run")
+    dry = as_json(ondol, "store", "adopt", str(cache), "--store", store.where, "--dry-run")
     assert (dry["found"], dry["published"]) == (5, 0)
-    adopted = as_json("store", "adopt", str(cache), "--store", store.where)
+    adopted = as_json(ondol, "store", "adopt", str(cache), "--store", store.where)
     assert (adopted["found"], adopted["published"]) == (5, 5)
     kinds = {problem["path"].split("/")[0]: problem["kind"] for problem in adopted["problems"]}
     assert kinds == {torn.name: "torn", incomplete.name: "incomplete"}
@@ -214,26 +219,26 @@ def test_adopt_imports_the_whole_and_changes_nothing(store: DirectoryStore, tmp_
         assert problem["owner"] == os.getuid()
         assert problem["mode"].startswith("0")
     assert sorted((str(p), p.stat().st_mtime_ns) for p in cache.rglob("*")) == before
-    again = as_json("store", "adopt", str(cache), "--store", store.where)
+    again = as_json(ondol, "store", "adopt", str(cache), "--store", store.where)
     assert (again["published"], again["already_there"]) == (0, 5)
 
 
-def test_adopt_of_no_directory(store: DirectoryStore) -> None:
+def test_adopt_of_no_directory(ondol: Ondol, store: DirectoryStore) -> None:
     done = ondol("store", "adopt", "/no/such/cache", "--store", store.where)
     assert done.returncode == 2
     assert "is not a directory" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "stats", "verify"])
-def test_commands_on_no_store_are_clear(tmp_path: Path, command: str) -> None:
+def test_commands_on_no_store_are_clear(ondol: Ondol, tmp_path: Path, command: str) -> None:
     done = ondol("store", command, "--store", str(tmp_path / "none"))
     assert done.returncode == 3
     assert f"no store at {tmp_path}/none" in done.stderr
     assert "ondol store init" in done.stderr
 
 
-def test_tools_and_config_tell_what_is_set() -> None:
-    (triton,) = as_json("tools", "triton")["tools"]
+def test_tools_and_config_tell_what_is_set(ondol: Ondol) -> None:
+    (triton,) = as_json(ondol, "tools", "triton")["tools"]
     assert (triton["name"], triton["class"], triton["managed"]) == ("triton", "B", True)
     text = ondol("tools", "triton", env={"TRITON_CACHE_DIR": "/mine"}).stdout
     assert "TRITON_CACHE_DIR = /mine" in text
@@ -254,7 +259,7 @@ def test_tools_and_config_tell_what_is_set() -> None:
         *[["store", s] for s in ("init", "ls", "show", "verify", "stats", "gc", "adopt")],
     ],
 )
-def test_help_has_examples(arguments: list[str]) -> None:
+def test_help_has_examples(ondol: Ondol, arguments: list[str]) -> None:
     done = ondol(*arguments, "--help")
     assert done.returncode == 0
     assert "ondol" in done.stdout
@@ -275,7 +280,7 @@ def test_help_has_examples(arguments: list[str]) -> None:
         (["store", "ls", "--colour"], "--colour"),
     ],
 )
-def test_usage_errors_say_what_to_type(arguments: list[str], said: str) -> None:
+def test_usage_errors_say_what_to_type(ondol: Ondol, arguments: list[str], said: str) -> None:
     done = ondol(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
@@ -319,11 +324,11 @@ def test_fork_of_a_pull_request_publishes_nothing_into_main(program: Program, st
     assert program.job(store_path, "one", env=pull_request).hits == 1
 
 
-def test_provenance_is_kept(program: Program, store_path: Path) -> None:
+def test_provenance_is_kept(ondol: Ondol, program: Program, store_path: Path) -> None:
     env = {**NIGHTLY, "GITHUB_SHA": "abc123", "GITHUB_RUN_ID": "77"}
     program.job(store_path, "one", env=env)
     key = next(store_path.rglob("*.pack")).stem
-    (shown,) = as_json("store", "show", key, "--store", str(store_path))["entries"]
+    (shown,) = as_json(ondol, "store", "show", key, "--store", str(store_path))["entries"]
     assert shown["provenance"]["commit"] == "abc123"
     assert shown["provenance"]["run"] == "77"
     assert shown["provenance"]["triton"] == "3.9.0"

@@ -14,6 +14,8 @@ import pytest
 from ondol.store import marker
 from people import Job, Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 #: A user that is not root: root may read and write everything, so for root half of these troubles do not exist.
 UID = 1000 if os.geteuid() == 0 else os.geteuid()
 

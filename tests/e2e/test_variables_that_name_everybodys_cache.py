@@ -14,6 +14,8 @@ from ondol.host import filesystem
 from ondol.tools import registry
 from people import Program, needs_root
 
+pytestmark = pytest.mark.warm
+
 UID, ANOTHER = 1000, 1001
 SHOW = ["sh", "-c", 'echo "$TRITON_CACHE_DIR|$TILELANG_CACHE_DIR|$TILELANG_TMP_DIR"']
 
