@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -17,14 +18,16 @@ _LEFT_OUT = (
     "ensurepip",
     "lib2to3",
     "pydoc_data",
-    "__pycache__",
     "config-3*",
     "*-packages",
 )
 
 
 def build(tree: Path) -> str:
-    """Make the tree; returns the path of Python in it. Raises `FileNotFoundError` where the system has no Python."""
+    """Make the tree; returns the path of Python in it. Raises `FileNotFoundError` where the system has no Python.
+
+    With what is compiled, as every image has it: else each process in there would compile all that it imports.
+    """
     binary = PYTHON.resolve(strict=True)
     library = Path(f"/usr/lib/{binary.name}")
     shutil.copytree(library, tree / library.relative_to("/"), ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=False)
@@ -47,9 +50,17 @@ def add_pytest(folder: Path) -> None:
             continue  # only an older Python needs it
         for file in files:
             if not file.parts[0].startswith("..") and "__pycache__" not in file.parts:
-                target = folder / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file.locate(), target)
+                _copy_compiled(Path(str(file.locate())), folder / file)
+
+
+def _copy_compiled(source: Path, target: Path) -> None:
+    """With its time: what is compiled is for a source of that time."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)
+    compiled = Path(importlib.util.cache_from_source(str(source))) if source.suffix == ".py" else None
+    if compiled and compiled.exists():
+        (target.parent / "__pycache__").mkdir(exist_ok=True)
+        shutil.copy2(compiled, target.parent / "__pycache__")
 
 
 def _copy(tree: Path, path: Path) -> None:

@@ -9,6 +9,13 @@ from pathlib import Path
 import pytest
 
 from ondol.store import marker
+from walls import one_file
+
+
+@pytest.fixture(scope="session")
+def pyz(public: Path) -> Path:
+    """Ondol as one file: for reading."""
+    return Path(one_file.build(public / "ondol.pyz"))
 
 
 @pytest.fixture

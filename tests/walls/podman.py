@@ -26,26 +26,39 @@ events_logger = "none"
 class Podman:
     def __init__(self, state: Path, tree: Path) -> None:
         self._tree = tree
-        configuration = state / "storage.conf"
-        configuration.write_text(
-            f'[storage]\ndriver = "vfs"\ngraphroot = "{state}/graph"\nrunroot = "{state}/run"\n', encoding="utf-8"
-        )
+        self._state = state
+        self._configure("vfs")  # works everywhere
         defaults = state / "containers.conf"
         defaults.write_text(_CONFIGURATION, encoding="utf-8")
         #: For any `podman`.
         self.environment = {
             "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
-            "CONTAINERS_STORAGE_CONF": str(configuration),
+            "CONTAINERS_STORAGE_CONF": str(state / "storage.conf"),
             "CONTAINERS_CONF": str(defaults),
         }
+
+    def _configure(self, driver: str) -> None:
+        where = self._state / driver
+        text = f'[storage]\ndriver = "{driver}"\ngraphroot = "{where}/graph"\nrunroot = "{where}/run"\n'
+        (self._state / "storage.conf").write_text(text, encoding="utf-8")
 
     def run(self, options: list[str], *command: str) -> subprocess.CompletedProcess[str]:
         base = ["podman", "--runtime", "runc", "--cgroup-manager", "cgroupfs", "run", "--rm", "--network", "none"]
         words = [*base, *_LIMITS, *options, "--rootfs", str(self._tree), *command]
         return subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=120, check=False)
 
-    def image(self, name: str) -> None:
-        """The tree as an image of this name."""
+    def image(self, name: str, python: str) -> None:
+        """The tree as an image of this name. Where the file system can, containers share it; else each has a copy."""
+        self._configure("overlay")
+        try:
+            self._import(name)
+            words = ["podman", "run", "--rm", "--network", "none", name, python, "-c", "pass"]
+            subprocess.run(words, env=self.environment, check=True, capture_output=True, timeout=120)
+        except subprocess.CalledProcessError:
+            self._configure("vfs")
+            self._import(name)
+
+    def _import(self, name: str) -> None:
         tar = subprocess.Popen(["tar", "-C", str(self._tree), "-c", "."], stdout=subprocess.PIPE)
         assert tar.stdout is not None
         subprocess.run(["podman", "import", "--quiet", "-", name], stdin=tar.stdout, env=self.environment, check=True,

@@ -20,7 +20,6 @@ from people import ROOT, Program, needs_root
 from suites import Result, Suite
 from walls import bare_tree
 from walls.podman import Podman
-from walls.test_one_file import one_file
 
 pytestmark = [needs_root, pytest.mark.root, pytest.mark.real]
 
@@ -36,16 +35,11 @@ def podman(public: Path) -> Iterator[Podman]:
     made = Podman(state, tree)
     if why := made.why_not(python):
         pytest.skip(why)
-    made.image(IMAGE)
+    made.image(IMAGE, python)
     yield made
     made.ask("rm", "--all", "--force")
     shutil.rmtree(tree, ignore_errors=True)
     shutil.rmtree(state, ignore_errors=True)
-
-
-@pytest.fixture(scope="module")
-def pyz(public: Path) -> Path:
-    return Path(one_file.build(public / "node-ondol.pyz"))
 
 
 @pytest.fixture

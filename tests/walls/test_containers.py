@@ -13,7 +13,6 @@ from people import ROOT, Program, needs_root
 from walls import bare_tree
 from walls.podman import Podman
 from walls.rooms import PULL_REQUEST, PULL_REQUEST_SCOPE, open_room, rooms_in, titles
-from walls.test_one_file import one_file
 
 pytestmark = [needs_root, pytest.mark.root]
 
@@ -32,12 +31,12 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(public: Path) -> Iterator[Machine]:
+def machine(public: Path, pyz: Path) -> Iterator[Machine]:
     tree, state = public / "image", public / "podman"
     state.mkdir()
     python = bare_tree.build(tree)
     shutil.copy(ROOT / "tests" / "programs" / "standin.py", tree)
-    one_file.build(tree / "ondol.pyz")
+    shutil.copy(pyz, tree)
     podman = Podman(state, tree)
     why = podman.why_not(python)
     if why:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from people import ROOT
-from walls.test_one_file import one_file
+from walls import one_file
 
 SOURCE = ROOT / "src"
 #: Where Pythons of other versions are commonly kept.

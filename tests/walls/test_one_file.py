@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,23 +14,12 @@ import pytest
 from ondol.host import fixed_place
 from ondol.store import marker
 from people import ROOT, needs_root
-from walls import bare_tree
+from walls import bare_tree, one_file
 from walls.rooms import titles
-
-_spec = importlib.util.spec_from_file_location("one_file", ROOT / "packaging" / "one_file.py")
-assert _spec is not None
-assert _spec.loader is not None
-one_file = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(one_file)
 
 #: As containers have it: no virtual environment.
 PYTHON = str(bare_tree.PYTHON.resolve())
 LOG = "E   RuntimeError: Triton Error [CUDA]: device kernel image is invalid\n"
-
-
-@pytest.fixture(scope="module")
-def pyz(public: Path) -> Path:
-    return Path(one_file.build(public / "ondol.pyz"))
 
 
 @pytest.fixture(scope="module")
