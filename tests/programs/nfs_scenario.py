@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import random
+import runpy
 import select
 import subprocess
 import sys
@@ -24,8 +25,13 @@ PYTHON = [sys.executable, "-S"]
 STANDIN = [*PYTHON, os.path.join(HERE, "standin.py")]
 STORE_ON_SERVER = "/srv/store"
 BOUND = 100
-KERNELS_A_ROUND = 8
-GUARD_ROUNDS = 3
+KERNELS_A_ROUND = 4
+#: Who wants one new cache at once: on one client, on two, and on three; of one user and of two. An emulated machine takes
+#: seconds for each one, and as long again for each that waits for it.
+GUARDED = (
+    ((ALICE, "one"), (BOB, "one"), (BOB, "two")),
+    ((BOB, "one"), (ALICE, "two"), (ALICE, "three")),
+)
 #: What the commands below import. An emulated machine takes more than a second for it, each time.
 COMMANDS = ("run", "guard", "doctor", "store_rules", "store_entries", "store_stats")
 IMPORTED = (*(f"ondol.cli.{name}" for name in COMMANDS), "ondol.jobs.run_command", "ondol.guard.guarded_command")
@@ -79,23 +85,6 @@ def on_server(pattern="lanes/*/*/*/*/*.pack"):
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
 
-def start(command, uid, **env):
-    process = subprocess.Popen(
-        command,
-        user=uid,
-        group=uid,
-        extra_groups=[] if uid else None,
-        env={**os.environ, **env},
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    in_a_group_of_its_own(process.pid)
-    return process
-
-
 def in_a_group_of_its_own(pid):
     os.setpriority(os.PRIO_PROCESS, pid, 0)
     os.mkdir(f"{GROUPS}/{pid}")
@@ -103,24 +92,35 @@ def in_a_group_of_its_own(pid):
         file.write(str(pid))
 
 
-class Forked:
-    """`ondol ARGUMENTS`, in a fork of this process, which has imported it already. To be used like a `Popen`."""
+def run_ondol(arguments):
+    sys.argv = ["ondol", *arguments]
+    return importlib.import_module("ondol.cli.main").main(sys.argv[1:])
 
-    def __init__(self, arguments, uid, env):
+
+def run_lease_worker(arguments):
+    sys.argv = ["lease_worker.py", *arguments]
+    runpy.run_path(os.path.join(HERE, sys.argv[0]))
+    return 0
+
+
+class Forked:
+    """`work(ARGUMENTS)`, in a fork of this process, which has imported Ondol already. To be used like a `Popen`."""
+
+    def __init__(self, work, arguments, uid, env):
         self.returncode = None
         (stdout, to_stdout), (stderr, to_stderr), (held, go) = os.pipe(), os.pipe(), os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(go)  # or we would wait for ourselves
             os.read(held, 1)
-            self._become(arguments, uid, env, to_stdout, to_stderr)
+            self._become(work, arguments, uid, env, to_stdout, to_stderr)
         in_a_group_of_its_own(self.pid)
         for fd in (to_stdout, to_stderr, held, go):
             os.close(fd)  # `go`: it is in its group before it does anything
         self._said = {stdout: b"", stderr: b""}
         self._open = [stdout, stderr]
 
-    def _become(self, arguments, uid, env, to_stdout, to_stderr):
+    def _become(self, work, arguments, uid, env, to_stdout, to_stderr):
         """What `exec` of a Python would have done: nothing of this process is left but what it has imported."""
         status = 1
         try:
@@ -133,8 +133,7 @@ class Forked:
             os.setuid(uid)
             os.chdir("/")
             os.environ.update(env)
-            sys.argv = ["ondol", *arguments]
-            status = importlib.import_module("ondol.cli.main").main(sys.argv[1:])
+            status = work(arguments)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -181,7 +180,7 @@ def finish(process):
 
 
 def ondol(*arguments, uid=ALICE, **env):
-    return Forked(arguments, uid, env)
+    return Forked(run_ondol, arguments, uid, env)
 
 
 def start_job(client, command, uid, *options, **env):
@@ -197,18 +196,19 @@ def job(client, kernels, uid, *options, **env):
 
 
 def storm(known, new, hers, sight, typical):
-    """Four jobs at once, both users on both clients, all compiling `new` with bytes of their own; and two that are killed.
+    """Three jobs at once, all compiling `new` with bytes of their own: a user on both clients, and another one beside her.
+    And two that are killed.
 
     One of the same users, at a random moment. One of Carol's, who compiles kernels of her own beside the others', when the
     server first shows in her lane what the pattern `sight` means.
     """
-    everybody = [(uid, client) for uid in (ALICE, BOB) for client in ("one", "two")]
+    everybody = [(ALICE, "one"), (ALICE, "two"), (BOB, "two")]
     before = on_server(sight)
     began = time.monotonic()
     running = [start_job(client, [*STANDIN, *known, *new], uid) for uid, client in everybody]
     uid, client = random.choice(everybody)
-    # Six jobs share two processors, so that each takes about three times as long as one alone.
-    moment = began + random.uniform(0, 3.5) * typical
+    # Five jobs share two processors, so that each takes more than twice as long as one alone.
+    moment = began + random.uniform(0, 3) * typical
     waiting = {
         "at random": (start_job(client, [*STANDIN, *known, *new], uid), lambda: time.monotonic() > moment),
         "publishing": (start_job("two", [*STANDIN, *hers, *new], CAROL), lambda: on_server(sight) != before),
@@ -220,7 +220,7 @@ def storm(known, new, hers, sight, typical):
                 kill(process)
                 del waiting[name]
                 killed[name] = {"seconds": time.monotonic() - began, **finish(process)}
-        time.sleep(0.005)
+        time.sleep(0.03)  # looking is work too, and she has more to publish than fits into this
     return {"jobs": [finish(process) for process in running], "killed": killed}
 
 
@@ -292,26 +292,24 @@ def fresh_client(said, known):
 
 def guards(said):
     """Guarded commands of two users on three clients, on one cache; and the lease, for servers that have no locks."""
-    for folder in ("/srv/guarded", "/tmp/markers", *(f"/srv/guarded/{number}" for number in range(GUARD_ROUNDS))):
+    for folder in ("/srv/guarded", "/tmp/markers", *(f"/srv/guarded/{number}" for number in range(len(GUARDED)))):
         os.mkdir(folder)
         os.chmod(folder, 0o777)
     alone = [*PYTHON, os.path.join(HERE, "alone.py"), "/tmp/markers/guarded"]
-    worker = [*PYTHON, os.path.join(HERE, "lease_worker.py")]
     said["guards"], leases = [], []
-    for number in range(GUARD_ROUNDS):
+    for number in range(len(GUARDED)):
         os.mkdir(f"/srv/guarded/{number}/cache")
         os.chmod(f"/srv/guarded/{number}/cache", 0o777)
-    for number in range(GUARD_ROUNDS):  # each on a new cache, whose lock file two users on three clients want to make
+    for number, everybody in enumerate(GUARDED):  # each on a new cache, whose lock file all of them want to make
         running = []
-        for client in NUMBERS:
-            for uid in (ALICE, BOB):
-                report = f"/tmp/markers/{number}-{client}-{uid}"
-                options = ["--cache", f"/mnt/{client}/guarded/{number}/cache", "--json", report, "--wait", "60s"]
-                running.append((report, ondol("guard", *options, "--", *alone, uid=uid)))
+        for uid, client in everybody:
+            report = f"/tmp/markers/{number}-{client}-{uid}"
+            options = ["--cache", f"/mnt/{client}/guarded/{number}/cache", "--json", report, "--wait", "60s"]
+            running.append((report, ondol("guard", *options, "--", *alone, uid=uid)))
         said["guards"] += [{**finish(process), "report": json.load(open(report))} for report, process in running]
     for client in NUMBERS:
         arguments = [f"/mnt/{client}/guarded/lease", "/tmp/markers/leased", "4", f"{random.random()}"]
-        leases.append(start([*worker, *arguments], ALICE))
+        leases.append(Forked(run_lease_worker, arguments, ALICE, {}))
     said["leases"] = [finish(process) for process in leases]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from people import ROOT, needs_root
-from programs import nfs_image
+from programs import nfs_image, nfs_scenario
 
 pytestmark = [needs_root, pytest.mark.root, pytest.mark.real, pytest.mark.timeout(1000)]
+NEW = nfs_scenario.KERNELS_A_ROUND
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +78,10 @@ def test_clients_that_race_neither_mix_nor_tear_entries(said: Any) -> None:
     The stand-in ends with another status as soon as it sees an entry with files of two producers or with half a file.
     """
     for number, storm in enumerate(said["storms"]):
-        known = 3 + 8 * number
+        known = 3 + NEW * number
         for job in storm["jobs"]:
             status, hits, compiled, stderr = told(job)
-            assert (status, hits + compiled, stderr) == (0, known + 8, ""), (said["seed"], job)
+            assert (status, hits + compiled, stderr) == (0, known + NEW, ""), (said["seed"], job)
         for job in storm["killed"].values():
             # 0: it was faster than its killer.
             assert job["status"] in (-9, 0), (said["seed"], job)
@@ -92,7 +93,7 @@ def test_killed_publisher_does_not_block_its_own_entries(said: Any) -> None:
     """Killed twice while publishing; what she got out is used, the rest is published by her next job."""
     there = len(said["storms"][-1]["published"])
     status, hits, compiled, stderr = told(said["killed_twice"])
-    assert (status, hits + compiled, stderr) == (0, 8, ""), (said["seed"], there)
+    assert (status, hits + compiled, stderr) == (0, NEW, ""), (said["seed"], there)
 
 
 def test_no_entry_is_lost_or_bad_after_races_and_kills(said: Any) -> None:
@@ -120,7 +121,8 @@ def test_room_is_local_where_tmpdir_is_on_nfs(said: Any) -> None:
 
 def test_guards_on_two_clients_are_never_inside_at_once(said: Any) -> None:
     """A lock on the directory holds on one client only; the lock file beside it, on all of them."""
-    assert [(guard["status"], guard["stdout"]) for guard in said["guards"]] == [(0, "alone\n")] * 18, said["guards"]
+    wanted = sum(map(len, nfs_scenario.GUARDED))
+    assert [(guard["status"], guard["stdout"]) for guard in said["guards"]] == [(0, "alone\n")] * wanted, said["guards"]
     for guard in said["guards"]:
         directory, file = guard["report"]["lock"]["standing"].split(", ")
         assert directory.startswith("flock on /mnt/")
