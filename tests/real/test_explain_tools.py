@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -57,12 +59,19 @@ class Tool:
         return done.returncode, json.loads(said.stdout)
 
 
+@pytest.fixture(scope="module")
+def numba(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Tool:
+    """With a cache that is whole, for tests to copy."""
+    return Tool(program, tmp_path_factory.mktemp("numba"), NUMBA)
+
+
 @pytest.mark.parametrize(
     ("pattern", "size", "name"),
     [("*.nbi", 0, "numba-torn-index"), ("*.nbi", 40, "numba-torn-entry"), ("*.nbc", 100, "numba-torn-entry")],
 )
-def test_torn_cache_of_numba_is_named(program: Program, tmp_path: Path, pattern: str, size: int, name: str) -> None:
-    tool = Tool(program, tmp_path, NUMBA)
+def test_torn_cache_of_numba_is_named(numba: Tool, tmp_path: Path, pattern: str, size: int, name: str) -> None:
+    tool = copy.copy(numba)
+    tool.cache = shutil.copytree(numba.cache, tmp_path / "cache")
     tool.cut(pattern, size)
     status, said = tool.explain()
     assert status == 1

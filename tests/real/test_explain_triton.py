@@ -51,13 +51,24 @@ def test_of_its_own():
 
 
 class Suite:
-    """The suite above on a cache of its own, filled by root, in a place that everybody can reach."""
+    """The suite above on a cache of its own, in a place that everybody can reach."""
 
     def __init__(self, program: Program, folder: Path) -> None:
         self.program, self.folder, self.cache = program, folder, folder / "cache"
         folder.chmod(0o755)
         (folder / "test_kernels.py").write_text(SUITE)
-        assert "2 passed" in self.run().stdout
+        (folder / "out").mkdir()
+        (folder / "out").chmod(0o777)
+        (folder / "older").symlink_to(ROOT / ".build" / "triton36")
+
+    def fill(self, *, older: bool = False) -> None:
+        assert "2 passed" in self.run(older=older).stdout
+
+    def take(self, other: Suite) -> None:
+        """A copy of its cache, whose entries name their files by their whole paths."""
+        shutil.copytree(other.cache, self.cache)
+        for group in self.kernels("__grp__*"):
+            group.write_text(group.read_text().replace(str(other.cache), str(self.cache)))
 
     def run(self, *options: str, uid: int | None = None, older: bool = False) -> subprocess.CompletedProcess[str]:
         path = [str(self.folder / "older"), *self.program.path] if older else self.program.path
@@ -87,12 +98,24 @@ class Suite:
         return sorted(self.cache.glob(f"*/{name}"))
 
 
-@pytest.fixture
-def suite(program: Program, public: Path) -> Suite:
+@pytest.fixture(scope="module")
+def filled(program: Program, public: Path) -> Suite:
+    """Filled by root."""
     made = Suite(program, Path(tempfile.mkdtemp(dir=public)))
-    (made.folder / "out").mkdir()
-    (made.folder / "out").chmod(0o777)
+    made.fill()
     return made
+
+
+@pytest.fixture
+def empty(program: Program, public: Path) -> Suite:
+    """It has no cache yet."""
+    return Suite(program, Path(tempfile.mkdtemp(dir=public)))
+
+
+@pytest.fixture
+def suite(filled: Suite, empty: Suite) -> Suite:
+    empty.take(filled)
+    return empty
 
 
 def check(said: dict[str, Any], name: str) -> None:
@@ -127,10 +150,9 @@ def test_closed_entry_is_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_foreign_cache_is_named(suite: Suite) -> None:
-    shutil.rmtree(suite.cache)
-    suite.cache.mkdir(mode=0o755)
-    check(suite.explain(uid=UID), "triton-foreign-root")
+def test_foreign_cache_is_named(empty: Suite) -> None:
+    empty.cache.mkdir(mode=0o755)
+    check(empty.explain(uid=UID), "triton-foreign-root")
 
 
 @needs_root
@@ -148,35 +170,41 @@ def test_read_only_cache_is_named(suite: Suite) -> None:
 
 @needs_root
 @pytest.mark.root
-def test_full_disk_is_not_blamed_on_the_cache(suite: Suite) -> None:
-    shutil.rmtree(suite.cache)
-    suite.cache.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", suite.cache], check=True)
+def test_full_disk_is_not_blamed_on_the_cache(empty: Suite) -> None:
+    empty.cache.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", empty.cache], check=True)
     try:
-        check(suite.explain(), "disk-full")
+        check(empty.explain(), "disk-full")
     finally:
-        subprocess.run(["umount", suite.cache], check=True)
+        subprocess.run(["umount", empty.cache], check=True)
 
 
 def test_emptied_description_is_named(suite: Suite) -> None:
+    """Only a hit reads it: where the copy is none, the suite compiles anew and passes."""
     for described in suite.kernels("scale.json"):
         described.write_bytes(b"")
     check(suite.explain(), "triton-torn-json")
 
 
+@pytest.fixture(scope="module")
+def filled_by_older(program: Program, public: Path) -> Suite:
+    made = Suite(program, Path(tempfile.mkdtemp(dir=public)))
+    made.fill(older=True)
+    return made
+
+
 @pytest.mark.parametrize(
     ("victim", "name"), [("scale.cubin", "triton-missing-file"), ("__grp__scale.json", "triton-torn-json")]
 )
-def test_fault_of_an_older_triton_is_named(suite: Suite, victim: str, name: str) -> None:
+def test_fault_of_an_older_triton_is_named(filled_by_older: Suite, empty: Suite, victim: str, name: str) -> None:
     """3.6: a file of an entry is gone, as after cleaning by age; or the list of its files is empty."""
-    (suite.folder / "older").symlink_to(ROOT / ".build" / "triton36")
-    assert "2 passed" in suite.run(older=True).stdout
-    for path in suite.kernels(victim):
+    empty.take(filled_by_older)
+    for path in empty.kernels(victim):
         if victim.endswith(".cubin"):
             path.unlink()
         else:
             path.write_bytes(b"")
-    check(suite.explain(older=True), name)
+    check(empty.explain(older=True), name)
 
 
 def test_bus_error_in_a_cut_off_helper_is_named(program: Program, public: Path) -> None:

@@ -5,6 +5,7 @@ That a hit is a hit is Triton's own word: its compilation listener, printed by t
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -25,10 +26,16 @@ UID = 1000
 
 
 class Triton:
-    """A Triton of one version, for any user."""
+    """A Triton of one version, for any user; and what a first, cold job did with it."""
 
-    def __init__(self, program: Program, extra: list[str], kernels: Path, version: str) -> None:
-        self.program, self.extra, self.kernels, self.version = program, extra, kernels, version
+    def __init__(self, program: Program, extra: list[str], place: Path, version: str) -> None:
+        self.program, self.extra, self.version = program, extra, version
+        self.place = place / f"triton-{version}"
+        self.kernels = self.checkout("checkout")
+
+    def checkout(self, name: str) -> Path:
+        (self.place / name).mkdir(parents=True)
+        return Path(shutil.copy(ROOT / "examples" / "demo" / "kernels.py", self.place / name))
 
     def env(self, **more: str) -> dict[str, str]:
         return {"PYTHONPATH": os.pathsep.join([*self.extra, *self.program.path]), **more}
@@ -37,31 +44,50 @@ class Triton:
         """Without Ondol, on this cache directory."""
         return Job(self.program.run(self.command(), uid=uid, env=self.env(TRITON_CACHE_DIR=str(cache))))
 
-    def job(self, store: Path, *options: str, uid: int | None = None, **env: str) -> Job:
-        arguments = ["run", "--store", str(store), *options, "--", *self.command()]
+    def job(self, store: Path, *options: str, kernels: Path | None = None, uid: int | None = None, **env: str) -> Job:
+        arguments = ["run", "--store", str(store), *options, "--", *self.command(kernels)]
         return Job(self.program.ondol(*arguments, uid=uid, env=self.env(**env)))
 
-    def command(self) -> list[str]:
-        return [self.program.python, str(self.kernels / "kernels.py"), KERNELS]
+    def command(self, kernels: Path | None = None) -> list[str]:
+        return [self.program.python, str(kernels or self.kernels), KERNELS]
+
+    @functools.cached_property
+    def filled(self) -> tuple[Path, Job]:
+        """A store, and the cold job that has filled it."""
+        store = self.place / "filled"
+        assert self.program.ondol("store", "init", str(store), "--writers", str(UID)).returncode == 0
+        return store, self.job(store)
+
+    def copy_of_filled(self, store: Path) -> Job:
+        """Put a copy into the place of this store, which is empty."""
+        filled, cold = self.filled
+        shutil.rmtree(store)
+        subprocess.run(["cp", "-a", filled, store], check=True)
+        return cold
 
 
-@pytest.fixture(params=["3.9.0", "3.6.0"])
-def triton(request: pytest.FixtureRequest, program: Program, public: Path) -> Triton:
-    kernels = public / "checkout"
-    kernels.mkdir(exist_ok=True)
-    shutil.copy(ROOT / "examples" / "demo" / "kernels.py", kernels)
-    extra = []
-    if request.param == "3.6.0":
-        old = public / "triton36"
-        if not old.exists():
-            source = ROOT / ".build" / "triton36"
-            assert source.is_dir(), "make test installs it; for pytest alone: make .build/triton36"
-            if os.geteuid() == 0 and subprocess.run(["cp", "-r", "--link", source, old], check=False).returncode:
-                shutil.copytree(source, old, dirs_exist_ok=True)
-            elif os.geteuid() != 0:
-                old.symlink_to(source)
-        extra = [str(old)]
-    return Triton(program, extra, kernels, request.param)
+@pytest.fixture(scope="module")
+def newest(program: Program, public: Path) -> Triton:
+    """For what does not depend on how Triton writes its cache."""
+    return Triton(program, [], public, "3.9.0")
+
+
+@pytest.fixture(scope="module")
+def older(program: Program, public: Path) -> Triton:
+    old = public / "triton36"
+    source = ROOT / ".build" / "triton36"
+    assert source.is_dir(), "make test installs it; for pytest alone: make .build/triton36"
+    if os.geteuid() == 0 and subprocess.run(["cp", "-r", "--link", source, old], check=False).returncode:
+        shutil.copytree(source, old, dirs_exist_ok=True)
+    elif os.geteuid() != 0:
+        old.symlink_to(source)
+    return Triton(program, [str(old)], public, "3.6.0")
+
+
+@pytest.fixture(params=["newest", "older"])
+def triton(request: pytest.FixtureRequest) -> Triton:
+    made: Triton = request.getfixturevalue(request.param)
+    return made
 
 
 @pytest.fixture
@@ -72,21 +98,18 @@ def store(program: Program, public: Path, request: pytest.FixtureRequest) -> Ite
     shutil.rmtree(path, ignore_errors=True)
 
 
-def test_kernels_are_not_compiled_again_at_another_path(triton: Triton, store: Path, public: Path) -> None:
+def test_kernels_are_not_compiled_again_at_another_path(triton: Triton, store: Path) -> None:
     """C8: cold once; then every kernel hits, in another room and in another checkout."""
-    cold = triton.job(store)
+    cold = triton.copy_of_filled(store)
     assert (cold.status, cold.compiled, cold.hits) == (0, 2, 0), cold
     assert cold.said["triton"] == triton.version
-    elsewhere = public / f"another-{triton.version}"
-    shutil.copytree(triton.kernels, elsewhere)
-    triton.kernels = elsewhere
-    warm = triton.job(store, "--require-warm")
+    warm = triton.job(store, "--require-warm", kernels=triton.checkout("another-checkout"))
     assert (warm.status, warm.compiled, warm.hits) == (0, 0, 2), warm
     assert "2 filled, 2 used, 0 new" in warm.stderr
     assert "of compiling saved" in warm.stderr
 
 
-def test_plainly_copied_cache_misses_where_ondol_hits(triton: Triton, public: Path, tmp_path: Path) -> None:
+def test_plainly_copied_cache_misses_where_ondol_hits(triton: Triton, tmp_path: Path) -> None:
     """The fault that we relocate for: without it, a moved cache is a silent, complete miss."""
     first = tmp_path / "first"
     assert triton.plain(first).compiled == 2
@@ -94,14 +117,14 @@ def test_plainly_copied_cache_misses_where_ondol_hits(triton: Triton, public: Pa
     assert triton.plain(tmp_path / "moved").compiled == 2
 
 
-def test_require_warm_does_not_pass_a_job_that_compiled(triton: Triton, store: Path) -> None:
-    cold = triton.job(store, "--require-warm", "--frozen")
+def test_require_warm_does_not_pass_a_job_that_compiled(newest: Triton, store: Path) -> None:
+    cold = newest.job(store, "--require-warm", "--frozen")
     assert cold.status == 122
     assert "scale_and_shift" in cold.stderr
     assert "row_norm" in cold.stderr
-    assert triton.job(store, "--require-warm", "--frozen").status == 122  # frozen: nothing was published
-    triton.job(store)
-    assert triton.job(store, "--require-warm", "--frozen").status == 0
+    assert list(store.rglob("*.pack")) == []  # frozen: nothing was published
+    newest.copy_of_filled(store)
+    assert newest.job(store, "--require-warm", "--frozen").status == 0
 
 
 @needs_root
@@ -140,16 +163,16 @@ def tree(path: Path) -> list[tuple[str, int, float]]:
 
 @needs_root
 @pytest.mark.root
-def test_seed_001_a_read_only_store_serves_hits_and_misses_compile(triton: Triton, store: Path) -> None:
+def test_seed_001_a_read_only_store_serves_hits_and_misses_compile(newest: Triton, store: Path) -> None:
     """Hits are served, misses compile, and nothing is written to the store."""
-    triton.job(store)
+    newest.copy_of_filled(store)
     victim = next(store.rglob("*.pack"))
     victim.unlink()
     before = tree(store)
     subprocess.run(["mount", "--bind", str(store), str(store)], check=True)
     subprocess.run(["mount", "-o", "remount,ro,bind", str(store)], check=True)
     try:
-        job = triton.job(store, "--publish", "never", uid=UID)
+        job = newest.job(store, "--publish", "never", uid=UID)
     finally:
         subprocess.run(["umount", str(store)], check=True)
     assert (job.status, job.hits, job.compiled, job.warnings) == (0, 1, 1, []), job
@@ -158,17 +181,17 @@ def test_seed_001_a_read_only_store_serves_hits_and_misses_compile(triton: Trito
 
 @pytest.mark.parametrize("variable", ["TRITON_CACHE_DIR", "TRITON_HOME"])
 def test_users_own_cache_directory_is_not_overridden(
-    triton: Triton, store: Path, tmp_path: Path, variable: str
+    newest: Triton, store: Path, tmp_path: Path, variable: str
 ) -> None:
     theirs: dict[str, Any] = {variable: str(tmp_path)}
-    job = triton.job(store, **theirs)
+    job = newest.job(store, **theirs)
     assert (job.status, job.compiled) == (0, 2)
     assert f"{variable}={tmp_path} is set and left as it is" in job.stderr
     assert len(list(tmp_path.rglob("*.cubin"))) == 2
     assert list(store.rglob("*.pack")) == []
 
 
-def test_users_cache_manager_is_not_clobbered(triton: Triton, store: Path, tmp_path: Path) -> None:
+def test_users_cache_manager_is_not_clobbered(newest: Triton, store: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from triton.runtime.cache import FileCacheManager\n"
         "class Mine(FileCacheManager):\n"
@@ -176,12 +199,12 @@ def test_users_cache_manager_is_not_clobbered(triton: Triton, store: Path, tmp_p
         f"        open({str(tmp_path / 'seen')!r}, 'a').write(filename + ' ')\n"
         "        return super().put(data, filename, binary)\n"
     )
-    path = os.pathsep.join([triton.env()["PYTHONPATH"], str(tmp_path)])
-    job = triton.job(store, TRITON_CACHE_MANAGER="mine:Mine", PYTHONPATH=path)
+    path = os.pathsep.join([newest.env()["PYTHONPATH"], str(tmp_path)])
+    job = newest.job(store, TRITON_CACHE_MANAGER="mine:Mine", PYTHONPATH=path)
     assert job.compiled == 2, job
     assert "TRITON_CACHE_MANAGER=mine:Mine is kept" in job.stderr
     assert "scale_and_shift.cubin" in (tmp_path / "seen").read_text()
-    assert triton.job(store).hits == 2
+    assert newest.job(store).hits == 2
 
 
 def test_helper_library_is_neither_built_again_nor_given_to_another_python(
@@ -206,14 +229,14 @@ def test_helper_library_is_neither_built_again_nor_given_to_another_python(
     assert "cpython-3" in fingerprints[1]
 
 
-def test_autotune_leftovers_and_half_files_do_not_travel(triton: Triton, store: Path) -> None:
+def test_autotune_leftovers_and_half_files_do_not_travel(newest: Triton, store: Path) -> None:
     """Temporary directories of killed compilers stay in the room that dies with them."""
     leave = (
         'mkdir -p "$TRITON_CACHE_DIR/$(printf "A%.0s" $(seq 52))/tmp.pid_1_x"; '
         'touch "$TRITON_CACHE_DIR/$(printf "A%.0s" $(seq 52))/tmp.pid_1_x/half.cubin"'
     )
     arguments = ["run", "--store", str(store), "-v", "--", "sh", "-c", leave]
-    done = triton.program.ondol(*arguments, env=triton.env())
+    done = newest.program.ondol(*arguments, env=newest.env())
     assert done.returncode == 0
     assert "1 incomplete, not published" in done.stderr
     assert list(store.rglob("*.pack")) == []
