@@ -18,7 +18,6 @@ def cutile(program: Program, tools: tuple[str, list[str]], public: Path) -> Warm
 
 
 def test_damaged_database_fails_no_job(cutile: Warmed, tmp_path: Path) -> None:
-    cutile.stays_warm()
     cutile.survives_damage(tmp_path)
 
 

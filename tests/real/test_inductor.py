@@ -113,16 +113,19 @@ def test_another_user_of_a_shared_directory_dies_without_ondol(torch: Torch) -> 
     assert f"{torch.raw}/locks/" in plain.stderr
 
 
-def test_store_with_nothing_good_in_it_fails_no_job(torch: Torch) -> None:
-    """Truncated, emptied, one for another: misses, and none of it reaches torch, whom a cut library would kill."""
-    packs = sorted(torch.store.rglob("*.pack"))
+def test_damaged_entries_fail_no_job(torch: Torch) -> None:
+    """Truncated, emptied, one for another: misses, and none of it reaches torch, whom a cut library would kill.
+
+    All but the largest one, the header, which alone takes as long to compile as the rest: it is used.
+    """
+    packs = sorted(torch.store.rglob("*.pack"), key=lambda pack: pack.stat().st_size)[:-1]
     whole = [pack.read_bytes() for pack in packs]
     for number, pack in enumerate(packs):
         pack.write_bytes((whole[number][: len(whole[number]) // 2], b"", whole[number - 1])[number % 3])
     job = torch.compiled(torch.place / "after-damage")
     assert job.status == 0, job
-    assert (job.hits, job.compiled, job.said["built"]) == (0, 1, torch.cold.said["built"]), job
+    assert (job.hits, job.compiled, job.said["built"]) == (0, 1, torch.cold.said["built"] - 1), job
     assert job.said["right"]
     assert f"{len(packs)} bad inductor pack(s)" in job.stderr
-    assert "0 filled" in job.stderr
+    assert "1 filled" in job.stderr
     assert torch.program.ondol("store", "verify", "--store", str(torch.store)).returncode == 0  # made anew

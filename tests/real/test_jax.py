@@ -22,7 +22,6 @@ def jax(program: Program, tools: tuple[str, list[str]], public: Path) -> Warmed:
 
 
 def test_damaged_entry_fails_no_job(jax: Warmed, tmp_path: Path) -> None:
-    jax.stays_warm()
     jax.survives_damage(tmp_path)
 
 

@@ -19,7 +19,6 @@ def numba(program: Program, tools: tuple[str, list[str]], public: Path) -> Warme
 
 
 def test_damaged_entry_fails_no_job(numba: Warmed, tmp_path: Path) -> None:
-    numba.stays_warm()
     numba.survives_damage(tmp_path)
 
 

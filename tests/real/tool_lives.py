@@ -118,9 +118,9 @@ class Warmed:
 
     def survives_damage(self, where: Path) -> None:
         """Every stored entry truncated, emptied or replaced by another one's pack, in turn: each is a miss, and the
-        command never notices. With fewer than three entries, one run for each kind of damage."""
+        command never notices. With fewer than three entries, so many runs that each kind of damage is met."""
         packs = len(list(self.store.rglob("*.pack")))
-        for first in range(1 if packs >= len(DAMAGES) else len(DAMAGES)):
+        for first in range(0, len(DAMAGES), packs):
             self._survives(self.copy(where / f"damaged-{first}"), first)
 
     def _survives(self, store: Path, first: int) -> None:
