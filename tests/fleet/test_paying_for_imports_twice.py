@@ -6,7 +6,10 @@ What is counted here is who imported the conftest, and when in the order of thin
 from __future__ import annotations
 
 import os
+import shutil
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -137,12 +140,20 @@ def test_early_workers_are_dropped_without_trace_where_a_fork_is_possible_again(
     assert sum(line.startswith("imported") for line in again.log) == 1, "and the next run starts none"
 
 
+@pytest.fixture(scope="module")
+def had_to_spawn(new_suite: Callable[[], Suite]) -> Suite:
+    """A suite whose one run so far is remembered beside it."""
+    suite = new_suite().write(conftest=CONFTEST, test_a="def test_1(): pass\n")
+    assert suite.pytest(*SPAWN).record.counts() == {"passed": 1}
+    return suite
+
+
 @pytest.mark.parametrize("ending", ["--collect-only", "-k=nothing", "--help"])
-def test_early_workers_end_with_a_run_that_needs_none(counted: Suite, ending: str) -> None:
-    counted.write(test_a="def test_1(): pass\n")
-    counted.pytest(*SPAWN)
-    counted.pytest(*SPAWN, ending)
-    assert not counted.survivors()
+def test_early_workers_end_with_a_run_that_needs_none(had_to_spawn: Suite, tmp_path: Path, ending: str) -> None:
+    shutil.copytree(f"{had_to_spawn.path}-state", tmp_path / "state")
+    had_to_spawn.variables["XDG_STATE_HOME"] = str(tmp_path / "state")
+    had_to_spawn.pytest(*SPAWN, ending)
+    assert not had_to_spawn.survivors()
 
 
 def test_one_that_opened_a_device_while_it_collected_does_not_stand_by(counted: Suite) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from suites import Result, Suite
 
 SOME_FAIL = {
     "test_a": "def test_1(): pass\ndef test_2(): assert 0\ndef test_3(): pass\n",
@@ -23,30 +28,49 @@ def cached(suite):
     return suite
 
 
+@pytest.fixture(scope="module")
+def caches(new_suite: Callable[[], Suite]) -> Path:
+    """What plain pytest and we keep of a first run: folders `plain` and `ours`."""
+    suite = new_suite().write(**SOME_FAIL)
+    (suite.path / "pytest.ini").write_text("[pytest]\n")
+    the_same(*(run(suite, suite.path) for run in (plain_run, our_run)))
+    return suite.path
+
+
+def plain_run(suite: Suite, caches: Path, *flags: str) -> Result:
+    return suite.plain("-o", f"cache_dir={caches / 'plain'}", *flags)
+
+
+def our_run(suite: Suite, caches: Path, *flags: str) -> Result:
+    return suite.pytest("-o", f"cache_dir={caches / 'ours'}", "--ondol-judge=off", *flags)
+
+
+def the_same(plain: Result, ours: Result) -> None:
+    assert ours.selected == plain.selected
+    assert ours.outcomes == plain.outcomes
+    assert ours.status == plain.status
+    assert ours.summary == plain.summary
+
+
+@pytest.fixture
+def copied(caches: Path, tmp_path: Path) -> Path:
+    for name in ("plain", "ours"):
+        shutil.copytree(caches / name, tmp_path / "copied" / name)
+    return tmp_path / "copied"
+
+
 @pytest.mark.parametrize("flags", [["--lf"], ["--ff"], ["--lf", "-x"], ["--sw"]])
-def test_what_failed_last_is_remembered_as_by_plain_pytest(cached, flags) -> None:
+def test_what_failed_last_is_remembered_as_by_plain_pytest(cached, copied, flags) -> None:
     """A runner whose reports do not reach the cache makes `--lf` select everything, or nothing."""
-    nothing: list[str] = []
-    for first in (nothing, flags):
-        plain = cached.plain("-o", "cache_dir=plain", *first)
-        ours = cached.pytest("-o", "cache_dir=ours", "--ondol-judge=off", *first)
-        assert ours.selected == plain.selected, first
-        assert ours.outcomes == plain.outcomes
-        assert ours.status == plain.status
-        assert ours.summary == plain.summary
+    the_same(*(run(cached, copied, *flags) for run in (plain_run, our_run)))
 
 
-def test_what_was_mended_is_forgotten_as_by_plain_pytest(cached) -> None:
+def test_what_was_mended_is_forgotten_as_by_plain_pytest(cached, copied) -> None:
     """An item that passes under `--lf` must leave the list of the failed."""
-    for run in (
-        lambda *a: cached.plain("-o", "cache_dir=plain", *a),
-        lambda *a: cached.pytest("-o", "cache_dir=o", *a),
-    ):
-        cached.write(**SOME_FAIL)
-        run()
-        cached.write(test_a=SOME_FAIL["test_a"].replace("assert 0", "assert 1"))
-        assert "1 passed" in run("--lf").summary
-        assert run("--lf").selected == ["test_b.py::test_n[2]", "test_c.py::test_e"]
+    cached.write(test_a=SOME_FAIL["test_a"].replace("assert 0", "assert 1"))
+    for run in (plain_run, our_run):
+        assert "1 passed" in run(cached, copied, "--lf").summary
+        assert run(cached, copied, "--lf").selected == ["test_b.py::test_n[2]", "test_c.py::test_e"]
 
 
 def test_a_crash_is_remembered_as_a_failure(cached) -> None:
@@ -54,9 +78,9 @@ def test_a_crash_is_remembered_as_a_failure(cached) -> None:
     cached.write(test_d="import os\ndef test_fine(): pass\ndef test_crash(): os.abort()\n")
     flags = ["--ondol-retries=0", "--ondol-judge=off"]
     cached.pytest(*flags, devices="cpu:2")
-    again = cached.pytest(*flags, "--lf", "--ff")
+    again = cached.pytest(*flags, "--lf")
     assert "test_d.py::test_crash" in again.selected
-    assert "test_d.py::test_fine" not in cached.pytest(*flags, "--lf").selected
+    assert "test_d.py::test_fine" not in again.selected
 
 
 @pytest.mark.parametrize("flags", [["--durations=3"], ["--durations=0", "-vv"]])
@@ -72,7 +96,7 @@ def test_the_slowest_items_are_listed(cached, flags) -> None:
         assert {name for _, _, name in listed} == set(ours.selected)
 
 
-@pytest.mark.parametrize("flags", [["-q"], ["-v"], ["--co"], ["--co", "-q", "-k", "1 or n"], ["-rA"]])
+@pytest.mark.parametrize("flags", [["-q"], ["-v", "-rA"], ["--co"], ["--co", "-q", "-k", "1 or n"]])
 def test_what_is_printed_names_the_same_items(cached, flags) -> None:
     """Line by line, after times, percentages and our own lines are taken out."""
     plain = cached.plain("-o", "cache_dir=plain", *flags)

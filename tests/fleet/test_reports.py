@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,6 +18,7 @@ from ondol.fleet import journal
 from ondol.fleet.journal import Journal
 from ondol.fleet.record import RunRecord, load
 from ondol.report import run_json, run_junit, run_markdown
+from suites import Result, Suite
 
 MIXED = """
 import os, pytest
@@ -30,11 +32,15 @@ def test_skip(): pytest.skip("why & how")
 """
 
 
+@pytest.fixture(scope="module")
+def mixed_run(new_suite: Callable[[], Suite]) -> tuple[Suite, Result]:
+    suite = new_suite().write(test_mixed=MIXED)
+    return suite, suite.pytest("--junitxml=plain.xml")
+
+
 @pytest.fixture
-def mixed(suite) -> RunRecord:
-    suite.write(test_mixed=MIXED)
-    suite.result = suite.pytest("--junitxml=plain.xml")
-    return suite.result.record
+def mixed(mixed_run: tuple[Suite, Result]) -> RunRecord:
+    return mixed_run[1].record
 
 
 def test_junit_is_what_jenkins_gitlab_and_github_read(mixed) -> None:
@@ -60,8 +66,8 @@ def test_junit_is_what_jenkins_gitlab_and_github_read(mixed) -> None:
     assert len(crash.findall("rerunFailure")) == 1, "the first attempt is visible"
 
 
-def test_junit_names_are_those_of_plain_pytest(suite, mixed) -> None:
-    theirs = ElementTree.parse(suite.path / "plain.xml").getroot()
+def test_junit_names_are_those_of_plain_pytest(mixed_run, mixed) -> None:
+    theirs = ElementTree.parse(mixed_run[0].path / "plain.xml").getroot()
     ours = ElementTree.fromstring(run_junit.render(mixed))
 
     def names(root: ElementTree.Element) -> set[tuple[str | None, str | None]]:
@@ -135,12 +141,12 @@ def test_something_that_is_no_journal_is_said(tmp_path) -> None:
         load(tmp_path / "x")
 
 
-def test_the_command_writes_what_is_asked(suite, mixed) -> None:
-    command = [sys.executable, "-m", "ondol", "report", str(suite.result.journal), "--junit", "a.xml", "--json", "-"]
-    done = subprocess.run(command, cwd=suite.path, capture_output=True, text=True)
+def test_the_command_writes_what_is_asked(mixed_run, tmp_path) -> None:
+    command = [sys.executable, "-m", "ondol", "report", str(mixed_run[1].journal), "--junit", "a.xml", "--json", "-"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1
     assert json.loads(done.stdout)["counts"]["failed"] == 1
-    ElementTree.parse(suite.path / "a.xml")
+    ElementTree.parse(tmp_path / "a.xml")
 
 
 def test_an_item_that_was_tried_on_two_devices_is_one_test_case_in_pytests_junit(suite) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from ondol.fleet import journal, selection
 from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
+from suites import Result, Suite
 
 SUITE = """
     import os, pytest
@@ -28,16 +30,34 @@ SUITE = """
 UNSETTLED = ["test_a.py::test_bad", "test_a.py::test_flaky", "test_a.py::test_n[2]"]
 
 
+@pytest.fixture(scope="module")
+def first_runs(new_suite: Callable[[], Suite]) -> dict[str, tuple[Suite, Result]]:
+    """What is run again below: of `SUITE`, which is mended then, and of two files by `ondol test`."""
+    mended, two = new_suite().write(test_a=SUITE), new_suite()
+    two.write(test_a="def test_1(): assert 0\n", test_b="def test_2(): pass\n")
+    found = {"mended": (mended, mended.pytest()), "two files": (two, two.ondol("--judge=off"))}
+    (mended.path / "mended").touch()
+    return found
+
+
+def as_after(first: tuple[Suite, Result], tmp_path: Path) -> Suite:
+    """That suite, with a copy of what that run left to be remembered: each test that runs it again leaves more."""
+    suite, result = first
+    assert result.status == 1
+    shutil.copytree(f"{suite.path}-state", tmp_path / "state")
+    suite.variables["XDG_STATE_HOME"] = str(tmp_path / "state")
+    return suite
+
+
 @pytest.mark.fault
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-@pytest.mark.parametrize("which", ["latest", "journal", "name"])
-def test_what_failed_or_was_flaky_is_run_and_nothing_else(suite, which: str, start: str) -> None:
-    suite.write(test_a=SUITE)
-    first = suite.pytest()
-    assert first.status == 1
-    history = Path(f"{suite.path}-state/ondol/history")
-    named = {"latest": "latest", "journal": str(first.journal), "name": os.listdir(history)[0].partition(".")[0]}
-    (suite.path / "mended").touch()
+@pytest.mark.parametrize(("which", "start"), [("latest", "fork"), ("journal", "spawn"), ("name", "fork")])
+def test_what_failed_or_was_flaky_is_run_and_nothing_else(
+    first_runs: dict[str, tuple[Suite, Result]], tmp_path: Path, which: str, start: str
+) -> None:
+    suite = as_after(first_runs["mended"], tmp_path)
+    (name,) = os.listdir(tmp_path / "state" / "ondol" / "history")
+    journal_path = str(first_runs["mended"][1].journal)
+    named = {"latest": "latest", "journal": journal_path, "name": name.partition(".")[0]}
     again = suite.pytest(f"--ondol-rerun={named[which]}", f"--ondol-start={start}")
     assert again.status == 0
     assert [item.nodeid for item in again.record.items] == UNSETTLED
@@ -111,9 +131,8 @@ def test_the_items_of_a_file_that_ended_its_collection_are_run(suite) -> None:
 
 
 @pytest.mark.parametrize("words", [["--rerun", "latest"], ["--shard", "1/2"]])
-def test_nodes_that_collect_everything_run_the_chosen_part(suite, words: list[str]) -> None:
-    suite.write(test_a="def test_1(): assert 0\n", test_b="def test_2(): pass\n")
-    suite.ondol("--judge=off")
+def test_nodes_that_collect_everything_run_the_chosen_part(first_runs, tmp_path: Path, words: list[str]) -> None:
+    suite = as_after(first_runs["two files"], tmp_path)
     result = suite.ondol(*words, "--launch", "{agent}", "--judge=off", devices="cpu:1")
     assert result.verdicts == {"test_1": "failed"}, result.output
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from suites import Result, Suite
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks"
 
@@ -223,24 +226,38 @@ def test_commands_have_deadlines_outcomes_and_output(suite) -> None:
     assert suite.all_gone()
 
 
-@pytest.mark.parametrize(
-    ("body", "complaint"),
-    [
-        ("[[task]]\ncommand = ['true']\n", "has no name"),
-        ("[[task]]\nname = 'x'\n", "names no command and no runtime"),
-        ("[[tasks]]\nname = 'x'\n", "there is no table 'tasks' in a task file; did you mean 'task'?"),
-        ("[[task]]\nname = 'x'\ncommand = ['true']\n" * 2, "two tasks are called 'x'"),
-        ("[[task]]\nname = 'x'\ncommand = ['true']\ndirectory = 'gone'\n", "there is no directory 'gone'"),
-        ("discover = 'nowhere:find'\n", "discover: cannot load 'nowhere:find'"),
-        ("[runtime.r]\nclass = 'nowhere:R'\n", "cannot load 'nowhere:R'"),
-        ("this is not toml", "broken.ondol.toml"),
-    ],
-)
-def test_a_file_that_makes_no_sense_is_a_collection_error(suite, body, complaint) -> None:
-    task_file(suite, "broken", body)
-    result = suite.pytest()
-    assert result.status == 2
-    assert complaint in result.output
+#: What stands in a file → what is said of it.
+NONSENSE = {
+    "[[task]]\ncommand = ['true']\n": "has no name",
+    "[[task]]\nname = 'x'\n": "names no command and no runtime",
+    "[[tasks]]\nname = 'x'\n": "there is no table 'tasks' in a task file; did you mean 'task'?",
+    "[[task]]\nname = 'x'\ncommand = ['true']\n" * 2: "two tasks are called 'x'",
+    "[[task]]\nname = 'x'\ncommand = ['true']\ndirectory = 'gone'\n": "there is no directory 'gone'",
+    "discover = 'nowhere:find'\n": "discover: cannot load 'nowhere:find'",
+    "[runtime.r]\nclass = 'nowhere:R'\n": "cannot load 'nowhere:R'",
+    "this is not toml": "{file}",
+    'discover = "rt:fails"\n': "LookupError: no platform a2a3 here",
+    'discover = "rt:nonsense"\n': "rt:nonsense failed",
+}
+
+
+@pytest.fixture(scope="module")
+def broken(new_suite: Callable[[], Suite]) -> Result:
+    """All of it in one suite, a file each."""
+    suite = new_suite().write(rt=CASES)
+    for number, body in enumerate(NONSENSE):
+        task_file(suite, f"broken{number}", body)
+    return suite.pytest()
+
+
+@pytest.mark.parametrize("number", range(len(NONSENSE)))
+def test_a_file_that_makes_no_sense_is_a_collection_error(broken: Result, number: int) -> None:
+    assert broken.status == 2
+    file = f"broken{number}.ondol.toml"
+    said = broken.output.partition(f" ERROR collecting {file} ")[2].partition(" ERROR collecting ")[0]
+    body, complaint = list(NONSENSE.items())[number]
+    assert complaint.format(file=file) in said, broken.output
+    assert not body.startswith("discover") or f"{file}: discover: " in said
 
 
 CASES = """
@@ -288,7 +305,8 @@ def test_directories_of_cases_are_tasks_with_stable_ids(cases) -> None:
     ],
 )
 def test_tasks_are_selected_by_name_directory_and_runtime(cases, words, chosen) -> None:
-    assert set(short(cases.pytest(*words, devices="sim:1"))) == chosen
+    listed = cases.pytest(*words, "--collect-only", "-q", devices="sim:1").output
+    assert {line.partition("::")[2] for line in listed.splitlines() if "::" in line} == chosen
 
 
 @pytest.mark.parametrize(("name", "near"), [("grpah", "did you mean 'graph'?"), ("zzz", "there are: graph, tensormap")])
@@ -296,18 +314,6 @@ def test_an_unknown_runtime_is_refused_with_near_names(cases, name, near) -> Non
     result = cases.pytest(f"--ondol-runtime={name}", devices="sim:1")
     assert result.status == 4
     assert f"--runtime: nothing collected has a runtime '{name}'; {near}" in result.output
-
-
-@pytest.mark.parametrize(
-    ("function", "complaint"),
-    [("fails", "LookupError: no platform a2a3 here"), ("nonsense", "rt:nonsense failed")],
-)
-def test_a_discovery_that_fails_is_a_collection_error_that_names_the_file(cases, function, complaint) -> None:
-    task_file(cases, "broken", f'discover = "rt:{function}"\n')
-    result = cases.pytest("broken.ondol.toml", devices="sim:1")
-    assert result.status == 2
-    assert complaint in result.output
-    assert "broken.ondol.toml: discover: " in result.output
 
 
 def test_ordinary_items_of_one_runtime_share_a_worker_and_no_worker_has_two(suite) -> None:
