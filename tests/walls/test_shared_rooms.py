@@ -67,11 +67,15 @@ class Ranks:
         return [path.read_text().split() for path in sorted(self.meet.iterdir())]
 
 
-#: One rank publishes beside its command what lies still for a second, and the last one then finds it in the store: who
-#: counts what the last one published lets it publish all.
+#: A rank that is killed tells nobody what it published beside its command: who counts lets the last one publish all.
 NOTHING_BESIDE = """
 from ondol.jobs import beside
 beside.start = lambda job: None
+"""
+#: It looks more often than it does for people.
+SOON = """
+from ondol.jobs import beside
+beside.PAUSE, beside.STILL = 0.02, 0.05
 """
 _RUN = """
 from ondol.cli.main import main
@@ -107,7 +111,7 @@ def test_sixteen_ranks_fill_one_room(ranks: Ranks, program: Program) -> None:
     program.job(ranks.store, "warm")
     # A kernel of its own for each: the stand-in makes other bytes every time, and two that race for one would mix them.
     command = ["sh", "-c", f'{TOGETHER.rstrip()} "new-$RANK"', "sh", *standin(program, "warm")]
-    ended = finish(*[ranks.start(rank, *command, code=NOTHING_BESIDE) for rank in range(RANKS)])
+    ended = finish(*[ranks.start(rank, *command) for rank in range(RANKS)])
     assert [status for status, _, _ in ended] == [0] * RANKS, ended
     told = ranks.rooms()
     assert len({room for room, _ in told}) == 1, [err for _, _, err in ended]
@@ -118,6 +122,22 @@ def test_sixteen_ranks_fill_one_room(ranks: Ranks, program: Program) -> None:
     assert all(json.loads(out)["hits"] >= 1 for _, out, _ in ended)
     assert titles(ranks.store) == {"warm", *(f"new-{rank}" for rank in range(RANKS))}
     assert list(ranks.base.iterdir()) == []
+
+
+def test_last_rank_counts_what_another_one_published_beside_its_command(ranks: Ranks, program: Program) -> None:
+    """It used to say "1 new, 0 published" of a kernel that everybody has."""
+    until_stored = 'until find "$STORE/lanes" -name "*.pack" | grep -q .; do sleep 0.05; done'
+    makes = ["sh", "-c", f"{TOGETHER}\n{until_stored}", "sh", *standin(program, "made")]
+    waits = ["sh", "-c", TOGETHER, "sh", "sh", "-c", "read line"]
+    first = ranks.start(0, *makes, ranks=2, code=SOON, STORE=str(ranks.store))
+    last = ranks.start(1, *waits, ranks=2, code=SOON, STORE=str(ranks.store))
+    with reaped(first, last):
+        [(status, out, err)] = finish(first)
+        assert status == 0, out + err
+        assert "the last rank on this node" in err
+        out, err = last.communicate("go\n", timeout=120)
+        assert last.returncode == 0, out + err
+    assert "1 new, 1 published" in err
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def conclude(job: Job) -> None:
     if job.shared:
         from ondol.jobs import sharing
 
-        status = sharing.leave(job, status) or status
+        status = sharing.leave(job, status, given) or status
     decision = job.may_publish(status)
     job.report.may_publish = decision.publish and not job.store_failure
     job.report.publish_decision = f"the store failed: {job.store_failure}" if job.store_failure else decision.because
@@ -215,7 +215,7 @@ def leave(job: Job) -> None:
     if job.shared and not job.shared.left:  # we were stopped before all was done
         from ondol.jobs import sharing
 
-        sharing.leave(job, job.report.status or exitcodes.INTERNAL)
+        sharing.leave(job, job.report.status or exitcodes.INTERNAL, given={})
     room = job.room
     if room is None or (job.shared and job.shared.room_in_use):
         return

@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ondol import exitcodes, units
@@ -17,6 +18,7 @@ from ondol.errors import RoomError
 from ondol.host import files, identity, process
 from ondol.jobs.job import Job, Shared
 from ondol.room import choose, rendezvous, room
+from ondol.room.publish import PublishResult
 from ondol.room.rendezvous import Rendezvous
 from ondol.room.room import Room
 
@@ -93,14 +95,24 @@ def _join(job: Job, fields: dict[str, Any]) -> bool:
     return True
 
 
-def leave(job: Job, status: int) -> int | None:
-    """Sign out. Returns how all ranks together ended, if we are the last one out: the room is ours now. Else None."""
+def leave(job: Job, status: int, given: dict[str, PublishResult]) -> int | None:
+    """Sign out. Returns how all ranks together ended, if we are the last one out: the room is ours now. Else None.
+
+    `given` is what we published beside our command; then it is what all have.
+    """
     part, here = job.shared, job.open_room()
     assert part is not None
     part.left = True
     try:
         with rendezvous.meet(part.base, part.digest, _MARGIN) as meeting:
-            return _leave(job, part, here, status, meeting)
+            fields = meeting.found() or {}
+            for tool, outcome in fields.get("given", {}).items():
+                given[tool] = given.get(tool, PublishResult()) + outcome
+            ended = _leave(job, part, here, status, meeting)
+            if ended is None and fields and given:
+                with suppress(OSError):  # a full disk: the last one counts less than there is
+                    meeting.announce({**fields, "given": given})
+            return ended
     except (RoomError, OSError) as error:
         why = error.line() if isinstance(error, RoomError) else error.strerror
         job.report.remarks.append(f"the shared room {here.path} is left to a later job: {why}")
