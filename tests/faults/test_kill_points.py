@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from faults.operations import OPERATIONS, Operation
-from faults.strikes import kill_violations
+from faults import lean
+from faults.operations import BY_NAME
 
 pytestmark = pytest.mark.fault
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_kill_anywhere_breaks_nothing_and_blocks_nothing(operation: Operation, fast_place: Path) -> None:
+@pytest.mark.parametrize("operation", BY_NAME)
+def test_kill_anywhere_breaks_nothing_and_blocks_nothing(operation: str, fast_place: Path) -> None:
     """Whatever call a process is killed at, the store verifies, and the same work can be done again."""
-    assert kill_violations(operation, fast_place) == []
+    assert lean.kill_violations(operation, fast_place) == []
