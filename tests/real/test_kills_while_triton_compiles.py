@@ -19,7 +19,7 @@ from people import ROOT, Program
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 #: More by hand: KILL_ROUNDS=300 pytest tests/real/test_kills_while_triton_compiles.py
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "10"))
 KERNELS = 12
 #: Ondol whose helper does not give way: on a busy machine the lowest priority would have us wait for minutes.
 EAGER = SOON.replace(
