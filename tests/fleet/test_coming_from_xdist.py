@@ -31,8 +31,7 @@ def beside(suite, name: str):
     folder = BUILD / f"plugin-{name}"
     assert folder.is_dir(), f"make test installs it; for pytest alone: make .build/plugin-{name}"
     suite.variables["PYTHONPATH"] = ":".join([str(suite.path), str(folder), os.environ.get("PYTHONPATH", "")])
-    suite.all_plugins = True
-    suite.plugins.clear()
+    suite.plugins.append(name)
     return suite
 
 
@@ -48,8 +47,8 @@ WHO = """
             "slot": os.environ["ONDOL_DEVICE"],
         }
         with open(os.environ["LOG"], "a") as file: file.write(json.dumps(found) + "\\n")
-        if n in (3, 4):
-            try: open(f"crashed{n}", "x").close()
+        if n == 3:
+            try: open("crashed", "x").close()
             except FileExistsError: return
             os.abort()
 """
@@ -72,16 +71,16 @@ def test_every_worker_has_a_name_of_its_own_as_with_xdist(suite, xdist, start) -
     """One name for all workers makes them share what the suite keeps apart by it. A worker that was replaced takes over
     its predecessor's name, so that names stay below the count."""
     suite.write(test_a=WHO, test_b=WHO)
-    result = suite.pytest(*xdist, f"--ondol-start={start}", devices="cpu:3")
+    result = suite.pytest(*xdist, f"--ondol-start={start}", devices="cpu:2")
     assert result.record.counts() == {"passed": 24}, result.output
-    assert "22 passed, 2 rerun, 2 flaky" in result.summary, result.output
+    assert "23 passed, 1 rerun, 1 flaky" in result.summary, result.output
     seen = [json.loads(line) for line in result.log]
-    assert {one["slot"]: one["worker"] for one in seen} == {f"cpu{n}": f"gw{n}" for n in range(3)}
+    assert {one["slot"]: one["worker"] for one in seen} == {"cpu0": "gw0", "cpu1": "gw1"}
     assert len({one["uid"] for one in seen}) == 1
-    assert len({one["pid"] for one in seen}) > 3, "two workers were replaced"
+    assert len({one["pid"] for one in seen}) > 2, "a worker was replaced"
     for one in seen:
-        assert one["environment"] == [one["worker"], "3", one["uid"]]
-        assert one["given"] == [one["worker"], 3, one["uid"], True]
+        assert one["environment"] == [one["worker"], "2", one["uid"]]
+        assert one["given"] == [one["worker"], 2, one["uid"], True]
 
 
 def test_names_are_given_inside_workers_only(suite) -> None:
@@ -131,12 +130,12 @@ DJANGO = {
     "test_users": """
         import pytest
         pytestmark = pytest.mark.django_db(transaction=True)
-        @pytest.mark.parametrize("n", range(18))
+        @pytest.mark.parametrize("n", range(6))
         def test_user(n):
             from django.contrib.auth.models import User
             assert User.objects.count() == 0
-            for m in range(20): User.objects.create(username=f"u{m}")
-            assert User.objects.count() == 20
+            for m in range(10): User.objects.create(username=f"u{m}")
+            assert User.objects.count() == 10
         """,
 }
 DJANGO["test_more_users"] = DJANGO["test_users"]
@@ -146,7 +145,7 @@ def test_django_with_a_file_as_database_is_as_green_with_two_workers(suite) -> N
     """pytest-django gives each worker a file by its name; with one name for all, they empty each other's tables."""
     beside(suite, "django").write(**DJANGO)
     result = suite.pytest("-p", "no:warnings", devices="cpu:2")
-    assert result.summary == "36 passed", result.output
+    assert result.summary == "12 passed", result.output
     assert result.status == 0
     assert len({item.attempts[0].worker for item in result.record.items}) == 2
 
@@ -244,15 +243,15 @@ def test_a_member_of_a_group_is_judged_and_retried_like_any_other(suite) -> None
     assert [item.nodeid[-3:] for item in result.record.items if item.flaky] == ["[2]", "[4]"]
 
 
+NUMBERS = [
+    (["-n3", "--max-worker-restart=4", "--no-loadscope-reorder"], 3),
+    (["-n", "auto", "--maxprocesses=2"], 2),
+    (["-d", "-n2"], 2),
+]
+
+
 @WITH_AND_WITHOUT
-@pytest.mark.parametrize(
-    ("flags", "workers"),
-    [
-        (["-n3", "--max-worker-restart=4", "--no-loadscope-reorder"], 3),
-        (["-n", "auto", "--maxprocesses=2"], 2),
-        (["-d", "-n2"], 2),
-    ],
-)
+@pytest.mark.parametrize(("flags", "workers"), NUMBERS)
 def test_n_is_the_number_of_workers(suite, xdist, flags, workers) -> None:
     suite.write(test_a=WHO.replace("os.abort()", "pass"))
     result = suite.pytest(*xdist, *flags, devices="cpu")
@@ -261,8 +260,13 @@ def test_n_is_the_number_of_workers(suite, xdist, flags, workers) -> None:
     if "auto" not in flags:
         assert counts == {str(workers)}
     assert all(int(count) <= workers for count in counts)
+
+
+@pytest.mark.parametrize("flags", [flags for flags, _ in NUMBERS])
+def test_the_front_takes_the_number_too(suite, flags) -> None:
+    suite.write(test_a="def test_1(): pass\n")
     suite.variables["CUDA_VISIBLE_DEVICES"] = ""  # "auto" would find them
-    front = suite.ondol(*xdist, *flags, devices="auto")
+    front = suite.ondol(*flags, devices="auto")
     assert front.status == 0, front.output
 
 
@@ -298,9 +302,9 @@ def test_a_number_that_nobody_typed_is_named_with_its_file(suite) -> None:
     assert suite.ondol(devices="sim:2").status == 0
 
 
-@pytest.mark.plugins
 def test_without_our_workers_and_without_xdist_the_options_are_refused(suite) -> None:
     """They exist for runs of ours: in any other they must not be taken in silence."""
+    suite.plugins.clear()
     suite.write(test_a="def test_1(): pass\n")
     for flags in (["-n2"], ["--dist=loadfile"], ["--tx=popen"]):
         result = suite.plain("-p", "no:xdist", *flags)
@@ -308,7 +312,7 @@ def test_without_our_workers_and_without_xdist_the_options_are_refused(suite) ->
         assert "pytest-xdist" in result.output
 
 
-@pytest.mark.plugins
+@pytest.mark.plugins("pytest_cov")
 @pytest.mark.parametrize("flags", [["-n2"], ["--dist=loadfile", "-n2"]])
 def test_coverage_is_whole_where_it_was_taken_by_xdist(suite, flags) -> None:
     """pytest-cov waits for xdist's workers when it sees `-n`, and then has nothing to report."""
@@ -454,7 +458,7 @@ def test_what_cannot_be_given_is_refused_with_the_name_of_the_conftest(suite, od
     assert not suite.survivors()
 
 
-@pytest.mark.plugins
+@pytest.mark.plugins("pytest_cov")
 def test_a_hook_for_nodes_beside_pytest_covs_own(suite) -> None:
     """pytest-cov has both hooks too, for workers that xdist starts: ours it knows as forks."""
     suite.write(conftest=SHARES.format(optional=""), test_a=USES)

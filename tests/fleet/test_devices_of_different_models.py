@@ -6,8 +6,10 @@ its torch numbers the fastest first unless it is told otherwise, and does not wo
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,13 +57,19 @@ def test_kind(kind):
 """
 
 
+@functools.cache
+def empty_library() -> bytes:
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", f"{place}/empty.so"], check=True)
+        return Path(place, "empty.so").read_bytes()
+
+
 def machine(suite: Suite, gpus: str = "Fake H1,Fake A1", **variables: str) -> Suite:
     path = [str(suite.path), str(PROGRAMS / "fake_torch"), str(PROGRAMS / "fake_machine"), *suite_path(suite)]
     first, second = (gpus.split(",") * 2)[:2]
     driver = suite.path / "driver"  # without its library nobody asks
     driver.mkdir()
-    build = ["gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", str(driver / "libnvidia-ml.so.1")]
-    subprocess.run(build, check=True)
+    (driver / "libnvidia-ml.so.1").write_bytes(empty_library())
     suite.variables |= {
         "FAKE_GPUS": gpus,
         "XDG_CACHE_HOME": str(suite.path / "cache"),  # a real driver here would be asked for this machine once

@@ -92,7 +92,7 @@ def test_sigkill_at_a_random_point(suite, kind, number) -> None:
 
 @pytest.mark.fault
 def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
-    suite.write(test_a="def test_1(): pass\ndef test_2():\n    while True: pass\ndef test_3(): pass\n")
+    suite.write(test_a="import signal\ndef test_1(): pass\ndef test_2(): signal.pause()\ndef test_3(): pass\n")
     journal = suite.path / "journal.jsonl"
     process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}"])
     assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
@@ -107,7 +107,8 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
 
 @pytest.mark.fault
 def test_a_killed_pytest_without_a_front_leaves_no_worker_behind(suite) -> None:
-    suite.write(test_a="def test_1():\n    while True: pass\n", test_b="def test_2():\n    while True: pass\n")
+    hangs = "import signal\ndef test_hangs(): signal.pause()\n"
+    suite.write(test_a=hangs, test_b=hangs)
     journal = suite.path / "journal.jsonl"
     command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", f"--ondol-journal={journal}"]
     process = suite.start(command)
