@@ -24,6 +24,8 @@ from people import ROOT
 from suites import Result, Suite
 
 TWO = ("--launch=sh -c 'exec {agent}'", "--nodes=2")
+#: The same without the front, which starts a Python of its own: for what only the plugin and the nodes have to do with.
+TWO_BY_PYTEST = ("--ondol-launch=sh -c 'exec {agent}'", "--ondol-nodes=2")
 
 #: `go` lets the items end; they would wait for it for a minute.
 HEAD = """
@@ -63,8 +65,8 @@ def test_what_collecting_prints_is_not_taken_for_a_message(suite: Suite) -> None
         conftest="import os, sys\nprint('{\"e\": \"bye\"}')\nos.write(1, b'no newline')\nsys.__stdout__.write('x' * 9999)\n",
         test_a="import os\nprint('collecting')\ndef test_1():\n    os.write(1, b'noise')\ndef test_2(): pass\n",
     )
-    welcome = "--launch=sh -c 'echo Welcome to {node}; echo; printf %s half-a-line; exec {agent}'"
-    result = suite.ondol(welcome, "--nodes=alpha,beta", devices="cpu:1")
+    welcome = "--ondol-launch=sh -c 'echo Welcome to {node}; echo; printf %s half-a-line; exec {agent}'"
+    result = suite.pytest(welcome, "--ondol-nodes=alpha,beta", devices="cpu:1")
     assert result.status == 0, result.output
     assert result.record.counts() == {"passed": 2}
     assert {item.attempts[-1].device.split("/")[0] for item in result.record.items} <= {"alpha", "beta"}
@@ -75,7 +77,7 @@ def test_nodes_that_must_not_fork_run_everything(suite: Suite) -> None:
         conftest="import threading\nthreading.Thread(target=threading.Event().wait, name='poller', daemon=True).start()\n",
         test_a="def test_1(device):\n    assert device.names == ('node1/cpu0',)\ndef test_2(): pass\n",
     )
-    result = suite.ondol("--launch={agent}", devices="cpu:1")
+    result = suite.pytest("--ondol-launch={agent}", devices="cpu:1")
     assert result.record.counts() == {"passed": 2}, result.output
     assert "poller" in str(events(present(result.journal), "node-up")[0]["mode"])
 
@@ -90,7 +92,7 @@ def test_a_shuffled_collection_is_the_same_collection(suite: Suite) -> None:
             assert n % 2
         """,
     )
-    result = suite.ondol(*TWO, "--judge=off", devices="cpu:1")
+    result = suite.pytest(*TWO_BY_PYTEST, "--ondol-judge=off", devices="cpu:1")
     assert result.verdicts == {f"test_n[{n}]": "passed" if n % 2 else "failed" for n in range(40)}, result.output
 
 
@@ -106,7 +108,7 @@ def test_no_item_gets_devices_of_two_machines(suite: Suite) -> None:
         def test_too_large(): pass
         """
     )
-    result = suite.ondol(*TWO, devices="cpu:2")
+    result = suite.pytest(*TWO_BY_PYTEST, devices="cpu:2")
     assert result.record.counts() == {"passed": 3, "error": 1}, result.output
     assert "needs 3 devices, there are 2 in one node" in result.record.items[3].why
 
@@ -121,7 +123,7 @@ def test_report_files_and_temporary_directories_are_written_by_every_node(suite:
             (tmp_path / "file").touch()
         """
     )
-    result = suite.ondol(*TWO, "--junitxml=out.xml", f"--basetemp={suite.path / 'base'}")
+    result = suite.pytest(*TWO_BY_PYTEST, "--junitxml=out.xml", f"--basetemp={suite.path / 'base'}", devices="cpu:2")
     assert result.record.counts() == {"passed": 6}, result.output
     assert len(ElementTree.parse(suite.path / "out.xml").findall(".//testcase")) == 6
 

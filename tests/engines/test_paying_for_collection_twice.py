@@ -197,7 +197,8 @@ def test_a_broker_that_queues_is_told_that_there_is_no_run(suite: Suite) -> None
 def test_a_launch_that_fails_is_told_after_the_collection(suite: Suite) -> None:
     """It has failed for good when the controller goes on collecting; it is told where such things are told."""
     launch = "--launch=sh -c 'echo no such image >&2; echo >> tries; : {agent}; exit 125'"
-    tried = "import conftest\nHERE = conftest.HERE\nwhile (HERE / 'tries').read_text() != '\\n' * 3: pass\n"
+    tried = "import conftest, select\nHERE = conftest.HERE\n"
+    tried += "while (HERE / 'tries').read_text() != '\\n' * 3: select.select([], [], [], 0.01)\n"
     suite.write(conftest=CONFTEST + "wait_for('tries')\n", test_a=tried + "def test_1(): pass\n")
     result = suite.ondol(launch, devices="cpu:1")
     assert result.status == 121, result.output
