@@ -17,7 +17,7 @@ from people import ROOT, Program
 
 PACKAGES = ("alpha", "beta", "gamma")
 #: Variables of the machine that runs the tests.
-_FOREIGN = ("UV_", "PIP_", "VIRTUAL_ENV", "XDG_", "PYTHONPATH")
+_FOREIGN = ("UV_", "PIP_", "VIRTUAL_ENV", "XDG_", "PYTHON")
 Done = subprocess.CompletedProcess[str]
 
 
@@ -60,19 +60,7 @@ class Uv:
     def run(
         self, command: list[str], env: dict[str, str] | None = None, uid: int | None = None, **options: Any
     ) -> Done:
-        return subprocess.run(
-            command,
-            env=self.env(**(env or {})),
-            cwd=self.target,
-            user=uid,
-            group=uid,
-            extra_groups=None if uid is None else [],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            **options,
-        )
+        return self.program.run(command, uid, cwd=self.target, env=self.env(**(env or {})), timeout=120, **options)
 
     def naked(self, *packages: str, **how: Any) -> Done:
         return self.run(self.words(*packages), **how)

@@ -10,7 +10,7 @@ from guard.test_uv_heals import metadata_missing
 from people import Program
 from uv_caches import Inside, Uv
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 
 
 def test_ondol_run_neither_locks_nor_heals_a_package_cache(uv: Uv) -> None:

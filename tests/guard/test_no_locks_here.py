@@ -17,6 +17,8 @@ from ondol.guard.lock_parts import FlockPart, LockPlace, candidates, identify, o
 from people import ROOT, Program, needs_root
 from uv_caches import Inside
 
+pytestmark = pytest.mark.warm
+
 __all__ = ["strace"]
 
 #: What NFS, Lustre and FUSE have answered; 524 has no name outside the kernel.

@@ -12,6 +12,8 @@ import pytest
 from people import Program, needs_root
 from uv_caches import Inside
 
+pytestmark = pytest.mark.warm
+
 
 def guard(program: Program, cache: Path | str, *options: str) -> list[str]:
     """On a cache that is there: one that is not is made by nobody but the command."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -47,12 +48,20 @@ class Pip:
         return subprocess.run([sys.executable, "-B", "-c", script], env=env, check=False).returncode == 0
 
 
-@pytest.fixture
-def pip(program: Program, index: str, tmp_path: Path) -> Pip:
-    found = Pip(program, str(build("pip25")), tmp_path / "cache", index, tmp_path)
-    done = found.run(found.words())
+@pytest.fixture(scope="module")
+def downloads(program: Program, index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache after an install of all packages; for each test a copy of it."""
+    place = tmp_path_factory.mktemp("pip")
+    first = Pip(program, str(build("pip25")), place / "cache", index, place)
+    done = first.run(first.words())
     assert done.returncode == 0, done.stderr
-    return found
+    return first.cache
+
+
+@pytest.fixture
+def pip(program: Program, index: str, downloads: Path, tmp_path: Path) -> Pip:
+    shutil.copytree(downloads, tmp_path / "cache")
+    return Pip(program, str(build("pip25")), tmp_path / "cache", index, tmp_path)
 
 
 def body_of(pip: Pip, package: str) -> Path:

@@ -17,7 +17,7 @@ import wheelhouse
 from people import Program, needs_root
 from uv_caches import PACKAGES, Uv, warm
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 CROWD = 8
 
 

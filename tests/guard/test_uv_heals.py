@@ -13,7 +13,7 @@ import pytest
 from people import Program
 from uv_caches import Uv, warm
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 
 
 def _info(uv: Uv, package: str) -> Path:

@@ -15,7 +15,7 @@ from faults.test_strace import strace
 from uv_caches import Uv
 
 __all__ = ["strace"]
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.warm]
 
 
 @pytest.fixture
