@@ -58,15 +58,14 @@ def test_words_that_are_like_nothing_of_ours_are_pytests(suite) -> None:
     assert "did you mean" not in result.output
 
 
-@pytest.mark.parametrize("how", ["variable", "file", "both", "typed"])
+@pytest.mark.parametrize("how", ["file", "both", "typed"])
 def test_options_of_a_run_have_a_variable_and_a_key(suite, how) -> None:
     """The file says two workers, the variable three, the command line one."""
     suite.write(test_a=ONE)
-    if how != "variable":
-        (suite.path / "ondol.toml").write_text("workers-per-device = 2\n")
+    (suite.path / "ondol.toml").write_text("workers-per-device = 2\n")
     if how != "file":
         suite.variables = {"ONDOL_WORKERS_PER_DEVICE": "3"}
-    expected = {"variable": 3, "file": 2, "both": 3, "typed": 1}[how]
+    expected = {"file": 2, "both": 3, "typed": 1}[how]
     (suite.path / "conftest.py").write_text(
         "def pytest_configure(config): print('WORKERS', config.getoption('ondol_workers_per_device'))\n"
     )
