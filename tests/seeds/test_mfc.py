@@ -62,7 +62,7 @@ class TestIncident:
         assert told.after["second"]["fetched"] == []
         assert told.after["other_entries_untouched"] is True
 
-    @pytest.mark.parametrize(("script", "installed"), [("before.sh", False), ("flock.sh", False), ("clean.sh", True)])
+    @pytest.mark.parametrize(("script", "installed"), [("before.sh", False), ("clean.sh", True)])
     def test_the_script_is_red_with_anything_else_than_ondol(
         self,
         told: Told,
