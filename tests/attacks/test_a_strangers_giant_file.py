@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from handmade import key_of, make_entry, trust_everybody
-from ondol.store import check, gc, gc_plan, marker, pack
+from ondol.store import check, gc, gc_plan, marker, pack, usage
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
 
@@ -125,6 +125,20 @@ def test_notes_of_use_cost_little_however_large(store: DirectoryStore, store_pat
     uses = store.last_uses()
     assert bytes_read() - before < 100 << 20
     assert make_entry(1).address in uses
+
+
+def test_lines_that_are_no_notes_are_looked_at_no_longer_than_notes(
+    store: DirectoryStore, store_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 MiB of `///` are sixteen million lines and not one note: were only notes counted, all would be looked at."""
+    publish(store, 1)
+    (lane,) = (store_path / "lanes").iterdir()
+    parsed, looked_at = usage._parsed, []
+    monkeypatch.setattr(usage, "_MAX_LINES", 10)
+    monkeypatch.setattr(usage, "_parsed", lambda line: looked_at.append(line) or parsed(line))  # type: ignore[func-returns-value]
+    plant(lane, f"usage/{int(time.time() // DAY)}", 0, mode=0o644).write_text("///\n" * 1000)
+    assert store.last_uses() == {}
+    assert len(looked_at) == 10
 
 
 @pytest.mark.parametrize("day", [int(time.time() // DAY) + 2, 99999, "9" * 30, "²", "٣", "1²", "-5", "9" * 200])
