@@ -26,12 +26,12 @@ BUILD = Path(__file__).parents[2] / ".build"
 WITH_AND_WITHOUT = pytest.mark.parametrize("xdist", [[], ["-p", "no:xdist"]], ids=["beside-xdist", "without-xdist"])
 
 
-def beside(suite, name: str):
-    """With one more plugin, installed apart."""
+def beside(suite, name: str, plugin: str = ""):
+    """With one more plugin, installed apart, which calls itself `plugin`; none of those that happen to be here."""
     folder = BUILD / f"plugin-{name}"
     assert folder.is_dir(), f"make test installs it; for pytest alone: make .build/plugin-{name}"
     suite.variables["PYTHONPATH"] = ":".join([str(suite.path), str(folder), os.environ.get("PYTHONPATH", "")])
-    suite.plugins.append(name)
+    suite.plugins.append(plugin or name)
     return suite
 
 

@@ -14,13 +14,6 @@ from fleet.test_coming_from_xdist import beside
 ONE = "def test_1(): open('ran', 'a').write('x')\n"
 
 
-def alone(suite, name: str, plugin: str):
-    """With that plugin, installed apart, and none of those that happen to be installed here."""
-    beside(suite, name).plugins.append(plugin)
-    suite.all_plugins = False
-    return suite
-
-
 def refused(suite, result, *words: str) -> None:
     assert result.status in {2, 4}, result.output
     assert "Traceback" not in result.output
@@ -113,7 +106,7 @@ def test_stepwise_runs_a_crashed_item_again_where_its_only_worker_is(suite) -> N
 
 
 def test_the_name_that_two_plugins_share_is_refused_with_both_ways_to_say_it(suite) -> None:
-    alone(suite, "retry", "pytest-retry").write(test_a=ONE)
+    beside(suite, "retry", "pytest-retry").write(test_a=ONE)
     refused(suite, suite.ondol("--retries", "2"), "pytest-retry", "--ondol-retries", "-o retries=")
     assert suite.ondol("--ondol-retries=2").status == 0
     assert suite.ondol("-o", "retries=2").status == 0
@@ -121,7 +114,9 @@ def test_the_name_that_two_plugins_share_is_refused_with_both_ways_to_say_it(sui
 
 def test_annotations_are_written_once(suite) -> None:
     """The plugin stays away from xdist's workers; in ours it had been registered before they were forked."""
-    alone(suite, "annotate", "pytest_github_actions_annotate_failures").write(test_a="def test_1(): assert 0, 'once'\n")
+    beside(suite, "annotate", "pytest_github_actions_annotate_failures").write(
+        test_a="def test_1(): assert 0, 'once'\n"
+    )
     suite.variables["GITHUB_ACTIONS"] = "true"
     result = suite.pytest("--ondol-judge=off", devices="cpu:2")
     assert len(re.findall(r"::error .*test_1%0A%0AAssertionError: once", result.output)) == 1, result.output
@@ -164,7 +159,7 @@ def test_a_failure_of_fifty_megabytes_is_shortened_on_its_way(suite) -> None:
 
 
 def test_allure_has_what_no_worker_could_report(suite) -> None:
-    alone(suite, "allure", "allure_pytest").write(
+    beside(suite, "allure", "allure_pytest").write(
         test_a="""
         import os, time
         def test_pass(): pass
