@@ -218,7 +218,7 @@ def compile_ondol() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    most = (os.cpu_count() or 1) + 2  # more than there are cores: somebody always waits
+    most = (os.cpu_count() or 1) + 1  # one more than there are cores: somebody always waits
     parser.add_argument("--lanes", type=int, default=most, help=f"processes side by side ({most})")
     parser.add_argument("--remember", action="store_true", help=f"write {SECONDS.name}")
     parser.add_argument("--only", action="append", metavar="FOLDER", help="files below this folder; may be repeated")
