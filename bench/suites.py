@@ -25,6 +25,8 @@ from bench.rows import Row, markdown
 TRIVIAL = "import pytest\n@pytest.mark.parametrize('n', range({count}))\ndef test_n(n): assert n >= 0\n"
 SLEEPS = "import pytest, time\n@pytest.mark.parametrize('n', range({count}))\ndef test_n(n): time.sleep(0.005)\n"
 
+#: Without a file of its own, pytest takes Ondol's settings, which stand further up.
+SETTINGS = "[pytest]\n"
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
 OURS = ["--ondol-devices=cpu:2", "--ondol-journal=journal.jsonl"]
 WAYS = {"plain pytest": [], "xdist -n2": ["-n2"], "ondol, 2 workers": OURS}
@@ -92,6 +94,7 @@ def place(suite: Suite) -> Iterator[Path]:
     if not suite.requirements:
         with measure.scratch() as root:
             (root / "test_it.py").write_text(suite.source)
+            (root / "pytest.ini").write_text(SETTINGS)
             yield root
         return
     root = measure.BUILD / f"suite-{suite.requirements[0]}"
@@ -104,6 +107,7 @@ def place(suite: Suite) -> Iterator[Path]:
             subprocess.run([*pip, "download", *source], check=True)
             shutil.unpack_archive(next(root.glob("jsonschema-*.tar.gz")), root)
             next(root.glob("jsonschema-*/json")).rename(root / "json")
+    (root / "pytest.ini").write_text(SETTINGS)
     yield root
 
 

@@ -39,8 +39,12 @@ FEW_PLUGINS = {
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     "PYTEST_PLUGINS": "pytest_timeout,_hypothesis_pytestplugin,ondol.pytest_plugin",
 }
+#: Most tests wait, some compute for a minute: one more process starts when so much of the processors' time was unused
+#: for so many seconds.
+IDLE, LOOK = 0.1, 3.0
 #: How many files are named at the end for the processor time that they took.
 NAMED = 20
+CORES = os.cpu_count() or 1
 KINDS = ("failed", "passed", "skipped", "error")
 
 
@@ -141,27 +145,53 @@ def clear(place: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
+class Processors:
+    """How much of the machine's processor time nobody used."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self.stat = stat
+        self.looked, (self.unused, self.all) = time.monotonic(), self.read()
+
+    def read(self) -> tuple[int, int]:
+        ticks = [int(field) for field in self.stat.read_text().split(maxsplit=9)[1:9]]
+        return ticks[3] + ticks[4], sum(ticks)  # idle, and waiting for a disk
+
+    def idle(self, after: float = LOOK) -> float:
+        """The share since the last look; nothing if that was just now, when it says little."""
+        if time.monotonic() - self.looked < after:
+            return 0.0
+        before, self.looked, (self.unused, self.all) = (self.unused, self.all), time.monotonic(), self.read()
+        return (self.unused - before[0]) / max(1, self.all - before[1])
+
+
 class Lanes:
-    """Take the next batch, run it, say how it went."""
+    """Start the next batch whenever there is room for one; say how each went."""
 
     def __init__(self, waiting: list[Batch], place: Path, options: list[str]) -> None:
         self.waiting, self.place, self.options = list(waiting), place, options
         self.total = len(waiting)
         self.lock = threading.Lock()
+        self.ended = threading.Event()
         self.outcomes: list[Outcome] = []
         self.running: set[subprocess.Popen[bytes]] = set()
+        self.threads: list[threading.Thread] = []
+        self.busy = 0
 
-    def lane(self) -> None:
-        while True:
-            with self.lock:
-                if not self.waiting:
-                    return
-                batch = self.waiting.pop(0)
-                place = self.place / str(self.total - len(self.waiting))
-            outcome = run(batch, place, self.options, self.running)
-            with self.lock:
-                self.outcomes.append(outcome)
-                self.say(outcome)
+    def start(self) -> None:
+        batch = self.waiting.pop(0)
+        with self.lock:
+            self.busy += 1
+        place = self.place / str(self.total - len(self.waiting))
+        self.threads.append(threading.Thread(target=self.lane, args=(batch, place)))
+        self.threads[-1].start()
+
+    def lane(self, batch: Batch, place: Path) -> None:
+        outcome = run(batch, place, self.options, self.running)
+        with self.lock:
+            self.outcomes.append(outcome)
+            self.say(outcome)
+            self.busy -= 1
+        self.ended.set()
 
     def say(self, outcome: Outcome) -> None:
         names = [outcome.batch.files[0], *(os.path.basename(file) for file in outcome.batch.files[1:])]
@@ -170,12 +200,17 @@ class Lanes:
         if outcome.trouble:
             print(f"{outcome.output}\nRED: {outcome.trouble}\n", flush=True)
 
-    def run(self, count: int) -> list[Outcome]:
-        threads = [threading.Thread(target=self.lane) for _ in range(count)]
-        for thread in threads:
-            thread.start()
+    def run(self, least: int, most: int) -> list[Outcome]:
+        """`least` at once, and up to `most` while they leave processors without work."""
+        processors = Processors()
         try:
-            for thread in threads:
+            while self.waiting:
+                self.ended.clear()
+                if self.busy < least or (self.busy < most and processors.idle() > IDLE):
+                    self.start()
+                else:
+                    self.ended.wait(LOOK)
+            for thread in self.threads:
                 thread.join()
         except BaseException:  # Ctrl-C, or a CI system that has had enough: nothing new starts, what runs ends
             self.waiting.clear()
@@ -218,8 +253,7 @@ def compile_ondol() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
-    most = (os.cpu_count() or 1) + 1  # one more than there are cores: somebody always waits
-    parser.add_argument("--lanes", type=int, default=most, help=f"processes side by side ({most})")
+    parser.add_argument("--lanes", type=int, help="processes side by side (as many as keep the processors busy)")
     parser.add_argument("--remember", action="store_true", help=f"write {SECONDS.name}")
     parser.add_argument("--only", action="append", metavar="FOLDER", help="files below this folder; may be repeated")
     mine, options = parser.parse_known_args()
@@ -232,7 +266,7 @@ def main() -> int:
     compile_ondol()
     place = Path(tempfile.mkdtemp(prefix="side-"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    outcomes = Lanes(planned, place, options).run(mine.lanes)
+    outcomes = Lanes(planned, place, options).run(mine.lanes or CORES + 1, mine.lanes or 4 * CORES)
     if os.listdir(place):
         print(f"What the red processes left is in {place}")
     else:

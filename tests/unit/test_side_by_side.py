@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import side_by_side
 from running_together import group_of
-from side_by_side import Batch, batches, judge
+from side_by_side import Batch, Lanes, Processors, batches, judge
 
 FILES = sorted(path.relative_to(side_by_side.ROOT).as_posix() for path in Path(__file__).parents[1].rglob("test_*.py"))
 BATCH = Batch("tests/unit/test_a.py", ["tests/unit/test_a.py", "tests/unit/test_b.py"], 1.0)
@@ -70,3 +71,34 @@ def test_batch_without_an_outcome_is_red(tmp_path: Path) -> None:
     outcome = judged(tmp_path, REPORT.format(second="tests.unit.test_b", name="test_2"))
     assert side_by_side.finish([outcome], 1, 0.0) == 0
     assert side_by_side.finish([outcome], 2, 0.0) == 1
+
+
+def test_time_that_no_processor_used_is_counted_since_the_last_look(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2\n")
+    processors = Processors(stat)
+    stat.write_text("cpu  160 0 70 810 60 0 0 0 0 0\ncpu0 1 2\n")
+    assert processors.idle(after=3600.0) == 0.0
+    assert processors.idle(after=0.0) == 0.2
+    assert processors.idle(after=0.0) == 0.0
+
+
+@pytest.mark.parametrize(("unused", "together"), [(0.0, 2), (1.0, 3)])
+def test_another_process_starts_only_while_processors_have_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused: float, together: int
+) -> None:
+    """Each of `together` ends when all of them have begun; with one less, none would."""
+    meeting = threading.Barrier(together, timeout=60)
+    most: list[int] = []
+
+    def run(batch: Batch, *_: object) -> side_by_side.Outcome:
+        meeting.wait()
+        most.append(lanes.busy)
+        meeting.wait()
+        return side_by_side.Outcome(batch, Counter(), Counter(), {}, {}, 0.0, "", "")
+
+    monkeypatch.setattr(side_by_side, "run", run)
+    monkeypatch.setattr(Processors, "idle", lambda self: unused)
+    lanes = Lanes([BATCH] * 6, tmp_path, [])
+    assert len(lanes.run(2, 3)) == 6
+    assert set(most) == {together}
