@@ -23,7 +23,7 @@ demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, wa
 
 test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
 	@$(BIN)/python tests/setup_machine.py
-	$(BIN)/python tests/side_by_side.py
+	$(BIN)/python tests/whole_suite.py
 
 check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff check .
@@ -31,7 +31,7 @@ check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/mypy
 
 quick: $(VENV)/.dev .build/tools   ## what decides, the contracts, the layers: seconds, after every change
-	$(BIN)/python tests/side_by_side.py --only tests/unit --only tests/conformance --only tests/architecture
+	$(BIN)/python tests/whole_suite.py tests/unit tests/conformance tests/architecture
 
 coverage: $(VENV)/.dev .build/tools   ## which lines the quick tests and tests/e2e reach, per room; the pages are in .build/coverage/html
 	$(BIN)/python tests/covered.py

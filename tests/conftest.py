@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -88,6 +89,23 @@ def clean_environment_of_what_tests_share() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     clean(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those that a test opens: a worker runs thousands of tests, and each would leave two descriptors."""
+    opened: list[DirectoryStore] = []
+    begin = DirectoryStore.__init__
+
+    def noted(self: DirectoryStore, *arguments: Any) -> None:
+        begin(self, *arguments)
+        opened.append(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DirectoryStore, "__init__", noted)
+        yield
+    for store in opened:
+        store.close()
 
 
 @pytest.fixture

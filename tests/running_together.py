@@ -1,4 +1,4 @@
-"""Which test files must follow each other in one process, whoever runs the suite side by side."""
+"""Which test files must follow each other in one worker."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from ondol import errors, units
 from ondol.cli import run
 from ondol.errors import UsageError
 from ondol.foreign_text import printable
-from ondol.host import bounded, identity, process, records
+from ondol.host import bounded, identity, process, proctree, records
 from ondol.room import room
 from ondol.room.fill import Filled, FillResult
 from ondol.store import marker
@@ -163,14 +163,16 @@ def test_bug_in_the_helper_names_its_place() -> None:
 
 def test_answer_that_came_while_we_were_stopped_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
+    others = set(proctree.children(os.getpid()))
 
     def clock() -> float:
         """We stand still from when we begin to listen until long after the helper has ended."""
         asked.append(0.0)
         if len(asked) == 1:
             return 0.0
-        with suppress(ChildProcessError):  # it was waited for since
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        for helper in {*proctree.children(os.getpid())} - others:
+            with suppress(ChildProcessError):  # it was waited for since
+                os.waitid(os.P_PID, helper, os.WEXITED | os.WNOWAIT)
         return 1000.0
 
     monkeypatch.setattr(bounded, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))

@@ -269,8 +269,10 @@ class DirectoryStore:
     def close(self) -> None:
         self._let_go_of_last()
         self._let_go_of_mine()
-        files.close_quietly(self._lanes)
-        files.close_quietly(self._root)
+        # Closed twice, a number could be somebody else's file by then.
+        for fd in (self._lanes, self._root):
+            files.close_quietly(fd)
+        self._lanes = self._root = -1
 
 
 def _stored(lane: Lane, address: Address, status: os.stat_result, *, trusted: bool) -> Stored:
