@@ -85,8 +85,8 @@ def test_time_is_kept_and_said(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_huge_tree_is_not_walked_to_the_end(tmp_path: Path, program: Program) -> None:
-    """200,000 names: no more than the limit is looked at, and that is said."""
-    for number in range(200):
+    """20,000 names: no more than the limit is looked at, and that is said."""
+    for number in range(20):
         folder = tmp_path / "cache" / f"{number:03}"
         folder.mkdir(parents=True)
         (folder / "0").touch()
@@ -98,7 +98,7 @@ def test_huge_tree_is_not_walked_to_the_end(tmp_path: Path, program: Program) ->
     assert "NOTE walk: the walk ended after 5000 files and directories" in done.stdout
     all_of_it = ("--limit", "1000000", "--walk-time", "600s")  # however slow the disk is today
     whole = program.ondol("doctor", str(tmp_path / "cache"), *all_of_it, "--only", "owners,modes,setgid")
-    assert "200201 files and directories" in whole.stdout
+    assert "20021 files and directories" in whole.stdout
     assert "NOTE" not in whole.stdout
 
 
