@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, expect
@@ -30,6 +30,20 @@ class Window:
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def again(self, width: int = 1280, scheme: Literal["light", "dark"] = "light") -> None:
+        """As a new one is, in the same process of the browser; but what a page has stored stays."""
+        self.page.goto("about:blank")
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=scheme)
+        self.complaints.clear()
+        self.requests.clear()
+
+    def check(self) -> None:
+        """It has not complained, and has not asked for anything but one file."""
+        assert self.complaints == []
+        assert {url for url in self.requests if not url.startswith("file://")} == set()
+        assert len({url.split("#")[0] for url in self.requests}) <= 1, "one file and nothing else"
 
     def open(self, file: Path, item: str = "") -> Page:
         link = f"#item={quote(item, safe='')}" if item else ""

@@ -100,12 +100,25 @@ def window(browser: Browser) -> Iterator[Callable[..., Window]]:
     yield make
     for one in windows:
         one.context.close()
-    assert [text for one in windows for text in one.complaints] == []
-    assert {url for one in windows for url in one.requests if not url.startswith("file://")} == set()
-    assert all(len({url.split("#")[0] for url in one.requests}) <= 1 for one in windows), "one file and nothing else"
+    for one in windows:
+        one.check()
+
+
+@pytest.fixture(scope="session")
+def _kept_window(browser: Browser) -> Window:
+    return Window(browser)
 
 
 @pytest.fixture
-def page(window: Callable[..., Window], place: Path) -> Page:
+def kept_window(_kept_window: Window) -> Iterator[Window]:
+    """The same one for all tests that store nothing in it: a new one is a new process of the browser."""
+    _kept_window.again()
+    yield _kept_window
+    assert _kept_window.page.evaluate("() => localStorage.length") == 0
+    _kept_window.check()
+
+
+@pytest.fixture
+def page(kept_window: Window, place: Path) -> Page:
     """The page of the real run."""
-    return window().open(place / "page.html")
+    return kept_window.open(place / "page.html")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import axe_playwright_python
 import pytest
@@ -139,17 +140,18 @@ def test_the_reasons_stand_above_the_timeline(page: Page) -> None:
 # ---------------------------------------------------------------------- one test
 
 
-def test_a_link_to_one_test_opens_it(window: Callable[..., Window], place: Path, ran: Result) -> None:
+def test_a_link_to_one_test_opens_it(kept_window: Window, place: Path, ran: Result) -> None:
     for item in ran.record.items:
         if item.bad:
-            page = window().open(place / "page.html", item.nodeid)
+            kept_window.again()
+            page = kept_window.open(place / "page.html", item.nodeid)
             expect(page.locator("#detail-title")).to_have_text(item.nodeid)
             expect(page.locator("#detail-title")).to_be_focused()
-            page.context.close()
+            kept_window.check()
 
 
-def test_a_link_to_a_test_that_was_not_in_the_run_is_said(window: Callable[..., Window], place: Path) -> None:
-    page = window().open(place / "page.html", "test_ops.py::test_gone")
+def test_a_link_to_a_test_that_was_not_in_the_run_is_said(kept_window: Window, place: Path) -> None:
+    page = kept_window.open(place / "page.html", "test_ops.py::test_gone")
     expect(page.get_by_role("alert")).to_have_text("There is no test test_ops.py::test_gone in this run.")
     expect(page.locator("#detail")).to_be_hidden()
 
@@ -315,9 +317,11 @@ def test_dark_follows_the_system_until_somebody_chooses(window: Callable[..., Wi
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 420])
 @pytest.mark.parametrize("item", ["", f"{NAME}test_hang"])
-def test_axe_finds_nothing(window: Callable[..., Window], place: Path, scheme: str, width: int, item: str) -> None:
-    opened = window(color_scheme=scheme, viewport={"width": width, "height": 900})
-    page = opened.open(place / "page.html", item)
+def test_axe_finds_nothing(
+    kept_window: Window, place: Path, scheme: Literal["light", "dark"], width: int, item: str
+) -> None:
+    kept_window.again(width, scheme)
+    page = kept_window.open(place / "page.html", item)
     page.evaluate("() => document.querySelectorAll('details').forEach((box) => { box.open = true; })")
     page.evaluate(AXE)
     found = page.evaluate("() => axe.run()")
