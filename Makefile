@@ -13,7 +13,7 @@ BESIDE := .build/triton36 .build/uv .build/uv04 .build/pip25 .build/plugin-djang
 LOCK ?= packaging/dev-lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit bench bench-gpu quick coverage docs dist release lock clean
+.PHONY: help demo test ready machine check unit bench bench-gpu quick coverage docs dist release lock clean
 
 help:            ## what can be made
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -21,9 +21,14 @@ help:            ## what can be made
 demo: $(VENV)/.demo   ## the main job in half a minute: cold, warm elsewhere, warm as another user
 	@$(BIN)/python examples/demo
 
-test: check $(VENV)/.dev $(BESIDE) .build/tools .build/suites ## everything: lint, types, unit, fault, real-tool and multi-user tests
-	@$(BIN)/python tests/setup_machine.py
+test:            ## everything: lint, types, unit, fault, real-tool and multi-user tests
+	@$(MAKE) --no-print-directory -j4 -Oline ready
 	$(BIN)/python tests/whole_suite.py
+
+# What `make test` needs is mostly downloaded and unpacked: side by side, while lint and types are looked at.
+ready: machine .build/tools .build/suites $(BESIDE) check
+machine: | $(VENV)/bin/python
+	@$(BIN)/python tests/setup_machine.py
 
 check: $(VENV)/.dev   ## lint and types only
 	$(BIN)/ruff check .
