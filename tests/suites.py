@@ -99,7 +99,7 @@ class Suite:
         self.patience = 240.0
         self.longest_wait = float("inf")
         self._started: list[subprocess.Popen[str] | WarmPytest] = []
-        #: Runs of pytest are forks of one that is warm (`pytest.mark.warm_pytest`), unless they need another start.
+        #: Runs of pytest and of `ondol test` are forks of one that is warm (`pytest.mark.warm_pytest`), unless they need another start.
         self.warm = False
         #: Plugins that every run loads beside ours. `all_plugins`: all that are installed, a second for each process.
         self.plugins: list[str] = []
@@ -120,8 +120,10 @@ class Suite:
 
     def environment(self, **extra: str) -> dict[str, str]:
         return {
-            # What runs keep for later is kept beside the suite, not in the home of who runs the tests.
+            # What runs keep for later is kept beside the suite, not in the home of who runs the tests: their own store
+            # would fill every room with what they have compiled.
             "XDG_STATE_HOME": f"{self.path}-state",
+            "XDG_CACHE_HOME": f"{self.path}-cache",
             **os.environ,
             "LOG": str(self.log),
             "RECORD": str(self.path / "record.json"),
@@ -140,9 +142,9 @@ class Suite:
         environment = self.environment()
         broken = bool(self.broken_by) or (self.path / "sitecustomize.py").exists()
         warm = self.warm and not self.all_plugins and not broken and early(environment) == EARLY
-        if not warm or command[1:3] != ["-m", "pytest"]:
+        if not warm or command[2] not in ("pytest", "ondol"):
             return self.start(command)
-        process = WarmPytest(command[3:], str(self.path), environment)
+        process = WarmPytest(command[2], command[3:], str(self.path), environment)
         self._started.append(process)
         return process
 
@@ -263,11 +265,15 @@ def assert_turns_red(
     assert done.exists(), "nothing was broken: the test is red for another reason"
 
 
+def warm_for(request: pytest.FixtureRequest) -> bool:
+    marked = request.node.get_closest_marker("warm_pytest") is not None
+    return marked and "COVERAGE_PROCESS_CONFIG" not in os.environ  # what is measured has to start
+
+
 @pytest.fixture
 def suite(tmp_path: Path, request: pytest.FixtureRequest) -> Suite:
     made = Suite(tmp_path)
-    marked = request.node.get_closest_marker("warm_pytest") is not None
-    made.warm = marked and "COVERAGE_PROCESS_CONFIG" not in os.environ  # what is measured has to start
+    made.warm = warm_for(request)
     for marker in request.node.iter_markers("plugins"):
         made.plugins += marker.args
         made.all_plugins |= not marker.args
@@ -275,6 +281,12 @@ def suite(tmp_path: Path, request: pytest.FixtureRequest) -> Suite:
 
 
 @pytest.fixture(scope="module")
-def new_suite(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Suite]:
+def new_suite(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[], Suite]:
     """Makes suites for runs that several tests of a file read; nobody writes to one after its run."""
-    return lambda: Suite(tmp_path_factory.mktemp("shared"))
+
+    def make() -> Suite:
+        made = Suite(tmp_path_factory.mktemp("shared"))
+        made.warm = warm_for(request)
+        return made
+
+    return make

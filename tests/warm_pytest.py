@@ -1,4 +1,4 @@
-"""Asking `programs/warm_pytest.py`, a Python that has imported pytest and Ondol, to become `python -m pytest …`."""
+"""Asking `programs/warm_pytest.py`, a Python that has imported pytest and Ondol, to become `python -m pytest …` or `… -m ondol …`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class WarmPytest:
     _keeper: tuple[subprocess.Popen[bytes], socket.socket] | None = None
     _one_at_a_time = threading.Lock()
 
-    def __init__(self, arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
+    def __init__(self, module: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
         self.returncode: int | None = None
         read, write = os.pipe()
         self._status, status = os.pipe()
         self.stdout = open(read, "rb")
-        asked = json.dumps([arguments, cwd, environment]).encode()
+        asked = json.dumps([module, arguments, cwd, environment]).encode()
         with self._one_at_a_time:
             keeper = self._kept()
             descriptors = array.array("i", [write, status])
@@ -58,7 +58,7 @@ class WarmPytest:
             ours, theirs = socket.socketpair()
             environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
             process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(theirs.fileno())],
+                [sys.executable, str(PROGRAM), str(theirs.fileno()), *AT_START],
                 env={**environment, "ONDOL_TEST_TAG": "0" * 32, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
