@@ -12,6 +12,8 @@ from fleet.test_devices_of_different_models import machine
 from fleet.test_paying_for_imports_twice import CONFTEST, runner_after
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 ARGUMENTS = ("--ondol-judge=off", "--ondol-retries=0")
 #: The device is this process's for good: it must be the one that its tests are told about.
 TAKES = """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 ENDS = {
     "exit_0": "import os; os._exit(0)",
     "exit_3": "import os; os._exit(3)",

@@ -101,11 +101,10 @@ def test_a_crash_is_tried_again_on_another_device_and_stays_visible(suite) -> No
 def test_retries_are_by_cause(suite) -> None:
     suite.write(
         test_m="""
-        import os, pytest
+        import os, pytest, threading
         def test_crash(): os.abort()
         @pytest.mark.ondol(timeout=1)
-        def test_hang():
-            while True: pass
+        def test_hang(): threading.Event().wait()
         def test_cache(): raise PermissionError(13, "Permission denied", "/c/ABC/tmp.pid_1_1a82e68f")
         """
     )

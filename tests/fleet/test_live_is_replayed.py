@@ -15,6 +15,8 @@ from ondol.fleet.record import Book, RunRecord, load
 from ondol.foreign_text import printable
 from ondol.report import run_json, run_junit, run_markdown, run_summary
 
+pytestmark = pytest.mark.warm_pytest
+
 #: Writes what this very process knows at its end; the journal is only read afterwards.
 DUMPS = """
     import pathlib, pytest

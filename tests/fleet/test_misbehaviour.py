@@ -13,6 +13,8 @@ import pytest
 
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 #: Name → what its verdict must be, and what the item does. `spin` and friends are native code.
 MATRIX: dict[str, tuple[str, str]] = {
     "sigsegv": ("crashed", "os.kill(os.getpid(), signal.SIGSEGV)"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 ONE = "def test_1(): open('ran', 'a').write('x')\n"
 SLOW = "open('imported', 'a').write('x')\n"
 OPTION = "def pytest_addoption(parser): parser.addoption({name}, default='none')\n"

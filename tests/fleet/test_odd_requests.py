@@ -11,6 +11,8 @@ import pytest
 
 from fleet.test_coming_from_xdist import beside
 
+pytestmark = pytest.mark.warm_pytest
+
 ONE = "def test_1(): open('ran', 'a').write('x')\n"
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 HELPER = """
     import os, pytest
     def log(text):

@@ -23,6 +23,8 @@ from ondol.fleet.board import Board
 from ondol.fleet.messages import Done, Ended, Hello, Message, Reports, RunItem
 from ondol.fleet.starts import Limits, Place, Rules
 
+pytestmark = pytest.mark.warm_pytest
+
 #: Each comes back as if nothing had been, once a signal arrives.
 WAKES = {
     "c_sleep": "C.sleep(600)",

@@ -18,6 +18,8 @@ from ondol.host import files
 from ondol_hang import hanging_mount
 from people import needs_root
 
+pytestmark = pytest.mark.warm_pytest
+
 DAY = 86400.0
 
 

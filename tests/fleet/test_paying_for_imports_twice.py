@@ -17,6 +17,8 @@ from ondol.fleet.agent.spares import fits
 from ondol.host import process, proctree
 from suites import Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 SPAWN = ("--ondol-start=spawn", "--ondol-judge=off", "--ondol-retries=0")
 #: Every process that imports it says so, with the process that it belongs to; a test can wait for what others said.
 CONFTEST = """

@@ -13,6 +13,8 @@ import pytest
 
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 SOME_FAIL = {
     "test_a": "def test_1(): pass\ndef test_2(): assert 0\ndef test_3(): pass\n",
     "test_b": "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_n(n): assert n != 2\n",

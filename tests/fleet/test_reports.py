@@ -20,6 +20,8 @@ from ondol.fleet.record import RunRecord, load
 from ondol.report import run_json, run_junit, run_markdown
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 MIXED = """
 import os, pytest
 class TestIn:

@@ -16,6 +16,8 @@ from ondol.fleet.record import ItemRecord, RunRecord
 from ondol.fleet.verdict import Verdict
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 SUITE = """
     import os, pytest
     def test_good(): pass

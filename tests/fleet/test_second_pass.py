@@ -9,6 +9,8 @@ import pytest
 
 from suites import Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 RUNTIMES = """
 import os
 from pathlib import Path

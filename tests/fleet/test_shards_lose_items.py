@@ -15,6 +15,8 @@ from handmade import present
 from ondol.errors import UsageError
 from ondol.fleet import journal, kept, past, selection
 
+pytestmark = pytest.mark.warm_pytest
+
 IDS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=60, unique=True).map(
     lambda pairs: [f"t{file}.py::test_{n}" for file, n in pairs]
 )

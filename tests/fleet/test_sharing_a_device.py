@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 #: Each of two tests says that it is there and waits for the other: neither ends unless both run at once.
 MEETING = """
     import os

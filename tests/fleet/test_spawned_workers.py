@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.warm_pytest
+
 SPAWN = ["--ondol-start=spawn", "--ondol-judge=off", "--ondol-retries=0"]
 #: As many starting workers as items.
 EACH = [*SPAWN, "--ondol-isolate=item"]

@@ -11,6 +11,8 @@ import pytest
 from ondol.testing.built import built, digest
 from suites import Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 RUNTIME = """
 import os
 from pathlib import Path

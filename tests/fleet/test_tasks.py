@@ -10,6 +10,8 @@ import pytest
 
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks"
 
 

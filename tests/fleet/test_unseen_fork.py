@@ -15,6 +15,8 @@ from suites import Result, Suite
 
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 STARTS = ["--ondol-start=fork", "--ondol-start=spawn"]
+#: Not what is about the garbage collector: a warm process has frozen what it imported.
+warm = pytest.mark.warm_pytest
 
 # ---------------------------------------------------------------------- where temporary files go
 
@@ -36,6 +38,7 @@ SOCKETS = """
 
 
 @pytest.mark.parametrize("start", STARTS)
+@warm
 def test_sockets_fit_below_the_tmpdir_of_a_worker(suite, start) -> None:
     suite.write(test_s=SOCKETS)
     ours = suite.pytest(*ONCE, start)
@@ -43,6 +46,7 @@ def test_sockets_fit_below_the_tmpdir_of_a_worker(suite, start) -> None:
     assert not os.path.exists(ours.log[0]), "left behind"
 
 
+@warm
 def test_sockets_fit_below_the_tmpdir_of_a_worker_in_a_room(suite) -> None:
     """A room and a run directory, each with a long random name, left no space for the name of a socket."""
     suite.write(test_s=SOCKETS, test_t=SOCKETS)
@@ -58,6 +62,7 @@ def test_sockets_fit_below_the_tmpdir_of_a_worker_in_a_room(suite) -> None:
     assert not any(map(os.path.exists, ours.log))
 
 
+@warm
 def test_sockets_fit_where_the_room_lies_deep(suite) -> None:
     """A CI system's own directory may have a hundred characters."""
     deep = suite.path / ("d" * 60)
@@ -105,6 +110,7 @@ SAVED = """
 
 
 @pytest.mark.parametrize("flags", [["--capture=sys"], ["-s"]])
+@warm
 def test_streams_that_were_saved_at_import_work_however_output_is_captured(suite, flags) -> None:
     suite.write(test_s=SAVED)
     plain, ours = suite.plain(*flags), suite.pytest(*ONCE, *flags)
@@ -118,6 +124,7 @@ def captured(output: str) -> str:
 
 
 @pytest.mark.fault
+@warm
 def test_what_a_crash_had_printed_to_a_saved_stream_is_shown(suite) -> None:
     suite.write(
         test_s="import os, sys\nOUT = sys.stdout\ndef test_a(): pass\ndef test_b():\n    print('last words', file=OUT)\n    os.abort()\n"
@@ -142,6 +149,7 @@ WARNS = """
 
 @pytest.mark.fault
 @pytest.mark.parametrize("start", STARTS)
+@warm
 def test_a_warning_at_collection_does_not_cost_what_a_crash_printed(suite, start) -> None:
     """It went out first, and its first byte was taken for the message that carries the capture files."""
     suite.variables["CRASH"] = "1"
@@ -252,6 +260,7 @@ LEAKS = """
 @pytest.mark.plugins("timeout")
 @pytest.mark.fault
 @pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
+@warm
 def test_shared_memory_that_a_test_leaves_goes_with_its_worker(suite, flags) -> None:
     """Python's resource tracker unlinks it when its process has ended, unless somebody kills the tracker first."""
     suite.write(test_l=LEAKS)

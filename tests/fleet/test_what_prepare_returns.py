@@ -9,6 +9,8 @@ import pytest
 from ondol.fleet.worker import prepared
 from suites import Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 RUNTIME = """
 import os, pickle
 from dataclasses import dataclass

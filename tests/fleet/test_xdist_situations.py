@@ -13,6 +13,8 @@ import pytest
 from ondol.report import run_junit
 from suites import Result, Suite
 
+pytestmark = pytest.mark.warm_pytest
+
 #: Flags that make a run of ours comparable: every item runs once.
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
 
