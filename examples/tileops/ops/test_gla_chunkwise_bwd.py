@@ -6,7 +6,7 @@ import torch
 from launching import DEVICE
 
 
-@pytest.mark.parametrize(("chunk", "key", "value"), [(16, 16, 16), (16, 32, 16), (32, 16, 16)])
+@pytest.mark.parametrize(("chunk", "key", "value"), [(16, 16, 16), (16, 32, 16), (16, 16, 32)])
 def test_gla_bwd(chunk: int, key: int, value: int) -> None:
     q, k, v, g = (one.to(DEVICE) for one in gla.example(2, 64, key, value))
     out = gla.reference(q, k.requires_grad_(), v.requires_grad_(), g)
