@@ -140,7 +140,8 @@ class Suite:
     def begin(self, command: list[str]) -> subprocess.Popen[str] | WarmPytest:
         """Warm, but where something decides before pytest is imported, or breaks Ondol on purpose."""
         environment = self.environment()
-        broken = bool(self.broken_by) or (self.path / "sitecustomize.py").exists()
+        path = environment["PYTHONPATH"].split(os.pathsep)
+        broken = bool(self.broken_by) or any(Path(part, "sitecustomize.py").exists() for part in path if part)
         warm = self.warm and not self.all_plugins and not broken and early(environment) == EARLY
         if not warm or command[2] not in ("pytest", "ondol"):
             return self.start(command)

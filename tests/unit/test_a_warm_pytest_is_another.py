@@ -73,3 +73,12 @@ def test_what_is_read_before_any_import_has_a_fresh_one(tmp_path, name) -> None:
     suite.write(test_a=f"def test_it(): assert b'{name}=1' in open('/proc/self/environ', 'rb').read()\n")
     assert suite.plain().status == 0
     assert name not in os.environ
+
+
+def test_what_customises_every_python_is_run_wherever_it_lies(tmp_path) -> None:
+    suite = Suite(tmp_path)
+    suite.warm = True
+    suite.write(elsewhere__sitecustomize="import os\nos.environ['CUSTOMISED'] = 'yes'\n")
+    suite.variables["PYTHONPATH"] = os.pathsep.join([str(suite.path), str(suite.path / "elsewhere")])
+    suite.write(test_a="import os\ndef test_it(): assert os.environ['CUSTOMISED'] == 'yes'\n")
+    assert suite.plain().status == 0
