@@ -6,10 +6,12 @@ import json
 import re
 import sys
 import textwrap
+from collections.abc import Callable
 
 import pytest
 
 from people import ROOT
+from suites import Result, Suite
 
 pytestmark = pytest.mark.warm_pytest
 
@@ -39,23 +41,24 @@ CLEANS = """
 """
 
 
-@pytest.mark.parametrize("flags", WAYS)
-def test_temporary_directories_of_earlier_runs_are_cleared_away_once(suite, flags) -> None:
-    """pytest plans it when it makes its own; every worker has inherited that plan, and looked through all of them."""
-    suite.write(conftest=CLEANS, test_a="def test_1(tmp_path): pass\ndef test_2(tmp_path): pass\n")
-    ours = suite.pytest(*ONCE, *flags, devices="cpu:2")
-    assert "2 passed" in ours.summary, ours.output
-    assert ours.log == ["cleans"]
-
-
-@pytest.mark.parametrize("flags", WAYS)
-def test_a_conftest_writes_its_table_when_the_session_finishes(suite, flags) -> None:
-    suite.write(
-        conftest=TABLE, test_a="def test_1(row): pass\ndef test_2(row): pass\n", test_b="def test_3(row): pass\n"
-    )
-    ours = suite.pytest(*ONCE, *flags, devices="cpu:2")
+@pytest.fixture(scope="module", params=WAYS)
+def finished(new_suite: Callable[[], Suite], request: pytest.FixtureRequest) -> Result:
+    """A run of each way, with both conftests."""
+    test = "def test_{}(row, tmp_path): pass\n"
+    suite = new_suite().write(conftest="from cleans import *\nfrom table import *\n", cleans=CLEANS, table=TABLE)
+    suite.write(test_a=test.format(1) + test.format(2), test_b=test.format(3))
+    ours = suite.pytest(*ONCE, *request.param, devices="cpu:2")
     assert "3 passed" in ours.summary, ours.output
-    assert sorted(ours.log) == ["test_1 0", "test_2 0", "test_3 0"]
+    return ours
+
+
+def test_temporary_directories_of_earlier_runs_are_cleared_away_once(finished: Result) -> None:
+    """pytest plans it when it makes its own; every worker has inherited that plan, and looked through all of them."""
+    assert finished.log.count("cleans") == 1
+
+
+def test_a_conftest_writes_its_table_when_the_session_finishes(finished: Result) -> None:
+    assert sorted(line for line in finished.log if line != "cleans") == ["test_1 0", "test_2 0", "test_3 0"]
 
 
 def test_the_hook_of_a_worker_is_told_whether_its_items_failed(suite) -> None:
@@ -143,6 +146,11 @@ MEASURES = """
         benchmark.extra_info["n"] = n
         benchmark.pedantic(sum, args=([n],), rounds=5)
 """
+#: Else it asks programs about the processor and the repository, which takes longer than the run.
+KNOWS_ITS_MACHINE = """
+    def pytest_benchmark_generate_machine_info(): return {"node": "here", "machine": "", "cpu": {}}
+    def pytest_benchmark_generate_commit_info(): return {"id": "unknown"}
+"""
 
 
 @pytest.mark.plugins("benchmark")
@@ -150,7 +158,7 @@ MEASURES = """
 def test_what_pytest_benchmark_measured_is_shown_and_saved(suite, flags) -> None:
     """It was neither, and the run was green."""
     suite.variables["PYTHONPATH"] = f"{suite.path}:{ROOT / '.build' / 'plugin-benchmark'}"
-    suite.write(test_b=MEASURES)
+    suite.write(test_b=MEASURES, conftest=KNOWS_ITS_MACHINE)
     ours = suite.pytest(*ONCE, *flags, "--benchmark-json=out.json", devices="cpu:2")
     assert "benchmark: 2 tests" in ours.output, ours.output
     saved = json.loads((suite.path / "out.json").read_text())["benchmarks"]
