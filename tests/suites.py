@@ -101,6 +101,8 @@ class Suite:
         self._started: list[subprocess.Popen[str] | WarmPytest] = []
         #: Runs of pytest and of `ondol test` are forks of one that is warm (`pytest.mark.warm_pytest`), unless they need another start.
         self.warm = False
+        #: Other suites, too, have what a Python reads when it starts (LD_LIBRARY_PATH): one is kept warm for them.
+        self.shares_variables = False
         #: Plugins that every run loads beside ours. `all_plugins`: all that are installed, a second for each process.
         self.plugins: list[str] = []
         self.broken_by: list[str] = []
@@ -142,7 +144,8 @@ class Suite:
         environment = self.environment()
         path = environment["PYTHONPATH"].split(os.pathsep)
         broken = bool(self.broken_by) or any(Path(part, "sitecustomize.py").exists() for part in path if part)
-        warm = self.warm and not self.all_plugins and not broken and early(environment) == EARLY
+        kept = self.shares_variables or early(environment) == EARLY
+        warm = self.warm and not self.all_plugins and not broken and kept
         if not warm or command[2] not in ("pytest", "ondol"):
             return self.start(command)
         process = WarmPytest(command[2], command[3:], str(self.path), environment)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from warm import AT_START
 
@@ -26,7 +27,7 @@ def early(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in environment.keys() - later if name.startswith(AT_START)}
 
 
-#: Of the process that is kept: a run with any other is started for real.
+#: Of the process that is kept for everybody.
 EARLY = early(os.environ)
 
 
@@ -35,7 +36,8 @@ class WarmPytest:
 
     #: Processor seconds of all runs that are over: they are nobody's children here.
     spent = 0.0
-    _keeper: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+    #: For each set of variables that are read before anything is imported.
+    _keepers: ClassVar[dict[str, tuple[subprocess.Popen[bytes], socket.socket]]] = {}
     _one_at_a_time = threading.Lock()
 
     def __init__(self, module: str, arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
@@ -45,7 +47,7 @@ class WarmPytest:
         self.stdout = open(read, "rb")
         asked = json.dumps([module, arguments, cwd, environment]).encode()
         with self._one_at_a_time:
-            keeper = self._kept()
+            keeper = self._kept(early(environment))
             descriptors = array.array("i", [write, status])
             keeper.sendmsg([len(asked).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             keeper.sendall(asked)
@@ -53,25 +55,26 @@ class WarmPytest:
         os.close(status)
 
     @classmethod
-    def _kept(cls) -> socket.socket:
-        if cls._keeper is None:
+    def _kept(cls, variables: dict[str, str]) -> socket.socket:
+        key = json.dumps(variables, sort_keys=True)
+        if key not in cls._keepers:
             ours, theirs = socket.socketpair()
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHONPATH")}
+            others = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
             process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), str(theirs.fileno()), *AT_START],
-                env={**environment, "ONDOL_TEST_TAG": "0" * 32, "PYTHONDONTWRITEBYTECODE": "1"},
+                env={**others, **variables, "ONDOL_TEST_TAG": "0" * 32, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
             theirs.close()
-            cls._keeper = process, ours
-            atexit.register(cls._end)
-        return cls._keeper[1]
+            if not cls._keepers:
+                atexit.register(cls._end)
+            cls._keepers[key] = process, ours
+        return cls._keepers[key][1]
 
     @classmethod
     def _end(cls) -> None:
-        if cls._keeper:
-            process, ours = cls._keeper
+        for process, ours in cls._keepers.values():
             ours.shutdown(socket.SHUT_RDWR)  # whoever else was forked with it
             ours.close()
             process.wait()

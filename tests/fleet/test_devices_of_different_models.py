@@ -6,8 +6,10 @@ its torch numbers the fastest first unless it is told otherwise, and does not wo
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -20,6 +22,8 @@ from ondol.fleet.model import Device, HandOut, Slot, Work
 from ondol.fleet.schedule import Scheduler, build
 from ondol.host import accelerator
 from suites import Result, Suite
+
+pytestmark = pytest.mark.warm_pytest
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 #: Two modules that end only if both run at once: so both devices have a worker, and each of them has collected.
@@ -58,22 +62,22 @@ def test_kind(kind):
 
 
 @functools.cache
-def empty_library() -> bytes:
-    with tempfile.TemporaryDirectory() as place:
-        subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", f"{place}/empty.so"], check=True)
-        return Path(place, "empty.so").read_bytes()
+def driver() -> str:
+    """A folder with its library, without which nobody asks: one for all, so that one warm process starts them."""
+    place = tempfile.mkdtemp(prefix="ondol-tests-driver-")
+    atexit.register(shutil.rmtree, place)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", f"{place}/libnvidia-ml.so.1"], check=True)
+    return place
 
 
 def machine(suite: Suite, gpus: str = "Fake H1,Fake A1", **variables: str) -> Suite:
     path = [str(suite.path), str(PROGRAMS / "fake_torch"), str(PROGRAMS / "fake_machine"), *suite_path(suite)]
     first, second = (gpus.split(",") * 2)[:2]
-    driver = suite.path / "driver"  # without its library nobody asks
-    driver.mkdir()
-    (driver / "libnvidia-ml.so.1").write_bytes(empty_library())
+    suite.shares_variables = True
     suite.variables |= {
         "FAKE_GPUS": gpus,
         "XDG_CACHE_HOME": str(suite.path / "cache"),  # a real driver here would be asked for this machine once
-        "LD_LIBRARY_PATH": str(driver),
+        "LD_LIBRARY_PATH": driver(),
         "FIRST": first,
         "SECOND": second,
         "TOUCHED": str(suite.path / "touched"),
