@@ -22,6 +22,7 @@ from ondol.host import fixed_place, proctree
 from ondol.report import run_markdown
 from people import ROOT
 from suites import Result, Suite
+from warm_pytest import WarmPytest
 
 TWO = ("--launch=sh -c 'exec {agent}'", "--nodes=2")
 #: The same without the front, which starts a Python of its own: for what only the plugin and the nodes have to do with.
@@ -45,9 +46,16 @@ def start(suite: Suite, *arguments: str, devices: str = "cpu:2") -> tuple[subpro
     return suite.start([*command, "--native-stacks=0", *arguments]), journal
 
 
-def end_of(suite: Suite, process: subprocess.Popen[str], journal: Path) -> Result:
+def begin(suite: Suite, *arguments: str, devices: str = "cpu:2") -> tuple[subprocess.Popen[str] | WarmPytest, Path]:
+    """Without the front."""
+    journal = suite.path / "journal.jsonl"
+    command = [sys.executable, "-m", "pytest", f"--ondol-devices={devices}", f"--ondol-journal={journal}"]
+    return suite.begin([*command, "--ondol-native-stacks=0", *arguments]), journal
+
+
+def end_of(suite: Suite, process: subprocess.Popen[str] | WarmPytest, journal: Path) -> Result:
     output, _ = process.communicate(timeout=suite.patience)
-    return Result(process.returncode, output, journal=journal)
+    return Result(present(process.returncode), output, journal=journal)
 
 
 def events(journal: Path, kind: str) -> list[dict[str, object]]:
@@ -221,7 +229,9 @@ def test_waiting_in_a_brokers_queue_is_not_a_tests_time(suite: Suite) -> None:
         '#!/bin/sh\ntouch queued\nwhile ! [ -e go ]; do sleep 0.1; done\necho "your turn" >&2\nshift\nexec "$@"\n'
     )
     broker.chmod(0o755)
-    process, journal = start(suite, f"--launch={broker} --run {{agent}}", "--timeout=5", "--startup-timeout=5")
+    process, journal = begin(
+        suite, f"--ondol-launch={broker} --run {{agent}}", "--ondol-timeout=5", "--ondol-startup-timeout=5"
+    )
     assert suite.wait_for((suite.path / "queued").exists)
     assert suite.wait_for(lambda: events(journal, "node-waits"))
     # Longer than every limit of an item: the next look of the controller at the engine is seconds away.
@@ -237,7 +247,7 @@ def test_waiting_in_a_brokers_queue_is_not_a_tests_time(suite: Suite) -> None:
 @pytest.mark.fault
 def test_a_broker_that_never_gives_a_device_does_not_hold_up_the_run(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
-    result = suite.ondol("--launch=sh -c ': {agent}; exec sleep 600'", "--engine-timeout=1")
+    result = suite.pytest("--ondol-launch=sh -c ': {agent}; exec sleep 600'", "--ondol-engine-timeout=1")
     assert result.status == 121, result.output
     assert result.verdicts == {"test_1": "not-run"}
     assert "node node1 is left out: no agent within 1 s" in result.output
@@ -265,8 +275,8 @@ def test_a_broker_that_is_given_up_gives_the_device_back(suite: Suite, monkeypat
 @pytest.mark.fault
 def test_a_broker_that_ignores_everything_is_not_waited_for(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
-    deaf = "--launch=sh -c 'trap \"\" TERM; : {agent}; while :; do sleep 0.1; done'"
-    result = suite.ondol(deaf, "--engine-timeout=1")
+    deaf = "--ondol-launch=sh -c 'trap \"\" TERM; : {agent}; while :; do sleep 0.1; done'"
+    result = suite.pytest(deaf, "--ondol-engine-timeout=1")
     assert result.verdicts == {"test_1": "not-run"}, result.output
     assert suite.all_gone()
 
@@ -280,7 +290,7 @@ def test_an_image_that_is_not_there_is_named(suite: Suite) -> None:
     )
     docker.chmod(0o755)
     suite.variables["PATH"] = f"{suite.path}:{os.environ['PATH']}"
-    result = suite.ondol("--engine=docker:no/such:image", devices="cpu:1")
+    result = suite.pytest("--ondol-engine=docker:no/such:image", devices="cpu:1")
     assert result.status == 121, result.output
     assert "lost 3 times, at last: Unable to find image" in result.output
 
@@ -291,7 +301,7 @@ def test_a_collection_that_crashes_on_one_node_is_named(suite: Suite) -> None:
         test_a=HEAD + "if os.environ.get('WHERE') == 'bad':\n    os.abort()\ndef test_1(): wait_for_go()\n",
         test_b=HEAD + "def test_2(): wait_for_go()\n",
     )
-    process, journal = start(suite, "--launch=env WHERE={node} {agent}", "--nodes=good,bad")
+    process, journal = begin(suite, "--ondol-launch=env WHERE={node} {agent}", "--ondol-nodes=good,bad")
     assert suite.wait_for(lambda: events(journal, "node-out"))
     (suite.path / "go").touch()
     result = end_of(suite, process, journal)
@@ -305,7 +315,9 @@ def test_a_collection_that_hangs_on_one_node_does_not_hold_up_the_run(suite: Sui
     suite.write(
         test_a=HEAD + "if os.environ.get('WHERE') == 'bad':\n    time.sleep(600)\ndef test_1(): wait_for_go()\n"
     )
-    process, journal = start(suite, "--launch=env WHERE={node} {agent}", "--nodes=good,bad", "--collect-timeout=15")
+    process, journal = begin(
+        suite, "--ondol-launch=env WHERE={node} {agent}", "--ondol-nodes=good,bad", "--ondol-collect-timeout=15"
+    )
     assert suite.wait_for(lambda: events(journal, "node-out"))
     (suite.path / "go").touch()
     result = end_of(suite, process, journal)
@@ -317,14 +329,14 @@ def test_a_collection_that_hangs_on_one_node_does_not_hold_up_the_run(suite: Sui
 def test_a_node_without_the_wanted_device_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
     suite.variables["CUDA_VISIBLE_DEVICES"] = ""
-    result = suite.ondol("--launch={agent}", devices="cuda:0")
+    result = suite.pytest("--ondol-launch={agent}", devices="cuda:0")
     assert result.status == 121, result.output
     assert "node node1 is left out: --devices: there is no cuda device" in result.output
 
 
 def test_a_directory_that_is_not_there_is_named(suite: Suite) -> None:
     suite.write(test_a="def test_1(): pass\n")
-    result = suite.ondol("--launch={agent}", "--node-dir=/no/such/place")
+    result = suite.pytest("--ondol-launch={agent}", "--ondol-node-dir=/no/such/place")
     assert "/no/such/place" in result.output
     assert "node node1 is left out: [Errno 2]" in result.output
 
@@ -387,7 +399,7 @@ def test_a_node_that_is_told_to_go_gets_no_more_work(suite: Suite) -> None:
     """SIGTERM to the node program alone, as `docker stop` does: what runs there may end, and nothing follows it."""
     body = "def test_n(n, device): wait_for_go('go-' + device.names[0].partition('/')[0])\n"
     suite.write(test_a=f"{HEAD}@pytest.mark.parametrize('n', range(8))\n{body}")
-    process, journal = start(suite, *TWO)
+    process, journal = begin(suite, *TWO_BY_PYTEST)
     assert suite.wait_for(lambda: len(events(journal, "start")) >= 4)
     os.kill(programs(suite)[0], signal.SIGTERM)
     assert suite.wait_for(lambda: events(journal, "node-notice"))
@@ -407,7 +419,7 @@ def test_a_node_that_is_told_to_go_gets_no_more_work(suite: Suite) -> None:
 def test_a_silent_node_is_not_waited_for(suite: Suite) -> None:
     """It is stopped, as a frozen machine or a dead connection would be; its items run elsewhere."""
     suite.write(test_a=WAITING)
-    process, journal = start(suite, *TWO, "--engine-silence=2")
+    process, journal = begin(suite, *TWO_BY_PYTEST, "--ondol-engine-silence=2")
     assert suite.wait_for(lambda: len(events(journal, "start")) >= 4)
     stopped = programs(suite)[0]
     os.kill(stopped, signal.SIGSTOP)

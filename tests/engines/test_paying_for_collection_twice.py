@@ -37,8 +37,9 @@ def wait_for(*names):
 """
 #: The controller waits in its conftest until both nodes have imported theirs.
 BESIDE = CONFTEST + "WHERE or wait_for('imported-a', 'imported-b')\n"
-NODES = ("--launch=env WHERE={node} {agent}", "--nodes=a,b")
+ONE_BY_PYTEST = ("--ondol-launch=env WHERE={node} {agent}", "--ondol-nodes=a")
 ONE = ("--launch=env WHERE={node} {agent}", "--nodes=a")
+NODES = ("--launch=env WHERE={node} {agent}", "--nodes=a,b")
 
 
 def said(suite: Suite, name: str) -> bool:
@@ -65,7 +66,7 @@ def test_a_node_that_is_ready_first_runs_its_part(suite: Suite) -> None:
     ready = "def pytest_collection_finish(): WHERE and say(f'ready-{WHERE}')\n"
     waits = "import conftest\nconftest.WHERE or conftest.wait_for('ready-a')\ndef test_1(): pass\n"
     suite.write(conftest=CONFTEST + ready, test_a=waits)
-    result = suite.ondol(*ONE, devices="cpu:1")
+    result = suite.pytest(*ONE_BY_PYTEST, devices="cpu:1")
     assert result.verdicts == {"test_1": "passed"}, result.output
     assert not events(present(result.journal), "node-out")
 
@@ -100,7 +101,7 @@ def test_nodes_start_after_the_collection_where_that_was_asked_for(suite: Suite)
         test_a="import conftest\nFIRST = not (conftest.HERE / 'collected').exists()\ndef test_1(): assert not FIRST\n",
     )
     (suite.path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\nondol_collect_first = true\n")
-    result = suite.ondol(*ONE, devices="cpu:1")
+    result = suite.pytest(*ONE_BY_PYTEST, devices="cpu:1")
     assert result.verdicts == {"test_1": "passed"}, result.output
 
 
@@ -130,7 +131,7 @@ def test_nodes_of_a_run_that_never_was_leave_nothing(suite: Suite, how: str) -> 
 @pytest.mark.parametrize("word", ["--collect-only", "--help", "--version", "--markers", "--fixtures"])
 def test_no_node_is_launched_for_a_question(suite: Suite, word: str) -> None:
     suite.write(conftest=CONFTEST, test_a="def test_1(): pass\n")
-    suite.ondol("--launch=sh -c 'touch launched; exec {agent}'", word, devices="cpu:1")
+    suite.pytest("--ondol-launch=sh -c 'touch launched; exec {agent}'", word, devices="cpu:1")
     assert not (suite.path / "launched").exists()
 
 
@@ -187,7 +188,7 @@ def test_a_broker_that_queues_is_told_that_there_is_no_run(suite: Suite) -> None
     broker.write_text("#!/bin/sh\ntrap 'touch released; exit 0' TERM\ntouch queued\nwhile :; do sleep 0.1; done\n")
     broker.chmod(0o755)
     suite.write(conftest=CONFTEST + "wait_for('queued')\n", test_a="import nothing_like_this\n")
-    result = suite.ondol(f"--launch={broker} {{agent}}", devices="cpu:1")
+    result = suite.pytest(f"--ondol-launch={broker} {{agent}}", devices="cpu:1")
     assert result.status == 2, result.output
     assert (suite.path / "released").exists()
     assert suite.all_gone()
@@ -196,11 +197,11 @@ def test_a_broker_that_queues_is_told_that_there_is_no_run(suite: Suite) -> None
 @pytest.mark.fault
 def test_a_launch_that_fails_is_told_after_the_collection(suite: Suite) -> None:
     """It has failed for good when the controller goes on collecting; it is told where such things are told."""
-    launch = "--launch=sh -c 'echo no such image >&2; echo >> tries; : {agent}; exit 125'"
+    launch = "--ondol-launch=sh -c 'echo no such image >&2; echo >> tries; : {agent}; exit 125'"
     tried = "import conftest, select\nHERE = conftest.HERE\n"
     tried += "while (HERE / 'tries').read_text() != '\\n' * 3: select.select([], [], [], 0.01)\n"
     suite.write(conftest=CONFTEST + "wait_for('tries')\n", test_a=tried + "def test_1(): pass\n")
-    result = suite.ondol(launch, devices="cpu:1")
+    result = suite.pytest(launch, devices="cpu:1")
     assert result.status == 121, result.output
     assert result.verdicts == {"test_1": "not-run"}
     before, _, after = result.output.partition("collected 1 item")
@@ -225,7 +226,7 @@ def pytest_collection_finish():
 def test_a_node_that_met_half_written_files_collects_once_more(suite: Suite, half: str) -> None:
     """As when it was launched afterwards: it collects once more."""
     suite.write(conftest=CONFTEST + WRITES.format(half=half))
-    result = suite.ondol(*ONE, devices="cpu:1")
+    result = suite.pytest(*ONE_BY_PYTEST, devices="cpu:1")
     assert result.record.counts() == {"passed": 2}, result.output
     assert not events(present(result.journal), "node-out")
     assert "it collected once more, after the controller" in result.output
