@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from warm_pytest import WarmPytest
+
 ROOT = Path(__file__).parents[2]
 KEY = "ZOBLEQ4V2LXJDQ2SWSIVWDMGXI2DQVWBDKQ7CM5FJ4FBBRQTZH4A"
 #: How many tests of each file the fault took down; in `test_mamba` inside Inductor's own exception.
@@ -65,27 +67,23 @@ def write(folder: Path, *, own_faults: bool = True) -> None:
 
 
 def run(folder: Path, *options: str) -> str:
-    """What pytest prints of this suite, whose file `junit.xml` holds the same."""
-    few_plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # a second less
-    if "-n" in options:
-        few_plugins["PYTEST_PLUGINS"] = "xdist.plugin"
+    """What pytest prints of this suite, whose file `junit.xml` holds the same. Only one with xdist starts anew."""
+    words = ["-p", "no:cacheprovider", "-p", "no:asyncio", "--junitxml=junit.xml", *options]
+    env = {"PATH": "/usr/bin:/bin", "COLUMNS": "80", "PYTHONDONTWRITEBYTECODE": "1"}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # a second less
+    if "-n" not in options:
+        warm = WarmPytest(words, str(folder), env)
+        said, _ = warm.communicate(timeout=240)
+        warm.stdout.close()
+        assert warm.returncode == 1, said
+        return said
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:asyncio",
-            "--junitxml=junit.xml",
-            *options,
-        ],
+        [sys.executable, "-m", "pytest", *words],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "80", "PYTHONDONTWRITEBYTECODE": "1"} | few_plugins,
+        env={**env, "PYTEST_PLUGINS": "xdist.plugin"},
     )
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout
