@@ -72,7 +72,7 @@ def run(folder: Path, *options: str) -> str:
     env = {"PATH": "/usr/bin:/bin", "COLUMNS": "80", "PYTHONDONTWRITEBYTECODE": "1"}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # a second less
     if "-n" not in options:
-        warm = WarmPytest(words, str(folder), env)
+        warm = WarmPytest("pytest", words, str(folder), env)
         said, _ = warm.communicate(timeout=240)
         warm.stdout.close()
         assert warm.returncode == 1, said
