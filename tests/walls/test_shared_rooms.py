@@ -23,7 +23,8 @@ RANKS = 16
 #: Each rank says which room it has, then waits until all have said so: none is over before the last has begun.
 TOGETHER = """
 printf '%s %s\\n' "$ONDOL_ROOM" "$TMPDIR" > "$MEET/.$RANK"; mv "$MEET/.$RANK" "$MEET/$RANK"
-until [ "$(ls "$MEET" | wc -l)" -ge "$RANKS" ]; do sleep 0.05; done
+all_here() { set -- "$MEET"/*; [ $# -ge "$RANKS" ]; }
+until all_here; do sleep 0.05; done
 "$@"
 """
 
