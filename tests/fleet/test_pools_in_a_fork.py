@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from fleet.test_hygiene_noise import findings
 from ondol.fleet import fork_check, threads
 from people import ROOT
 from suites import Result, Suite
@@ -185,7 +186,7 @@ def harmless_threads(new_suite: Callable[[], Suite]) -> Result:
             torch.ao.nn.quantized.Linear(512, 512)(numbers)
         """,
         test_known="""
-        import os, torch, tqdm
+        import os, threading, torch, tqdm
         import torch._inductor.config
         from torch._inductor.async_compile import AsyncCompile
         torch._inductor.config.compile_threads = 2
@@ -193,9 +194,15 @@ def harmless_threads(new_suite: Callable[[], Suite]) -> Result:
         AsyncCompile.pool().submit(os.getpid).result()
         bar = tqdm.tqdm(range(3))
         next(iter(bar))
+        keep = []
         def test_compile():
+            AsyncCompile.process_pool()
             assert torch.compile(lambda x: torch.sin(x) + 2 * x)(torch.zeros(4)).sum() == 0
+        def test_bar():
+            for _ in tqdm.tqdm(range(3)): pass
         def test_pool(): assert AsyncCompile.pool().submit(os.getpid).result() == os.getpid()
+        def test_own_pipe(): keep.append(os.pipe())
+        def test_own_thread(): threading.Thread(target=threading.Event().wait, name="left-over", daemon=True).start()
         """,
     )
     suite.variables |= {
@@ -208,10 +215,21 @@ def harmless_threads(new_suite: Callable[[], Suite]) -> Result:
 
 
 @real
-@pytest.mark.parametrize("name", ["test_uses_that_pool", "test_compile", "test_pool"])
+@pytest.mark.parametrize("name", ["test_uses_that_pool", "test_compile", "test_bar", "test_pool"])
 def test_threads_known_to_be_harmless_or_made_anew_do_not_prevent_a_fork(harmless_threads: Result, name: str) -> None:
     assert harmless_threads.verdicts[name] == "passed", harmless_threads.output
     assert harmless_threads.record.run.mode.startswith("forked"), harmless_threads.record.run.mode
+
+
+@real
+def test_what_frameworks_start_once_is_known_and_what_items_leave_is_still_named(harmless_threads: Result) -> None:
+    """Inductor's compile pool (a process, its pipes, its threads) and tqdm's monitor stay for the life of a process.
+    A worker has them anew, from its own items."""
+    assert harmless_threads.record.run.mode.startswith("forked"), "else they are there before any item"
+    found = findings(harmless_threads)
+    assert list(found) == ["test_own_pipe", "test_own_thread"], found
+    assert [what.partition(" ")[0] for what in found["test_own_pipe"]] == ["descriptor:"] * 2
+    assert found["test_own_thread"] == ["thread: left-over"]
 
 
 def test_a_python_thread_is_named_with_the_line_that_started_it(suite: Suite) -> None:
