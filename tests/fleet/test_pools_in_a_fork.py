@@ -45,10 +45,14 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "team.so"
 
 
+#: What looks for unraisable exceptions collects all garbage at the end: half a second where torch is loaded.
+FEW = ("-p", "no:asyncio", "-p", "no:unraisableexception")
+
+
 def run(suite: Suite, *arguments: str) -> Result:
     """With a deadline that a worker that hangs reaches, and no other attempt."""
-    options = ("--ondol-timeout=300", "--ondol-judge=off", "--ondol-retries=0", "-p", "no:asyncio")
-    return suite.pytest(*options, *arguments)
+    options = ("--ondol-timeout=300", "--ondol-judge=off", "--ondol-retries=0")
+    return suite.pytest(*options, *FEW, *arguments)
 
 
 TORCH = """
@@ -122,7 +126,7 @@ SEEN = """
 def seen_by_both(suite: Suite, library: str, **files: str) -> tuple[Result, Result]:
     """`SEEN` by plain pytest, and by us together with others."""
     with_libraries(suite).write(library=library, test_seen=SEEN, **files)
-    return suite.plain("-p", "no:asyncio", "test_seen.py"), run(suite)
+    return suite.plain(*FEW, "test_seen.py"), run(suite)
 
 
 def same_pools(plain: Result, ours: Result) -> None:
@@ -176,7 +180,7 @@ def test_what_tests_see_of_limits_of_their_own_is_what_plain_pytest_shows(suite:
 def harmless_threads(new_suite: Callable[[], Suite]) -> Result:
     """`torch.set_num_threads` in a conftest starts those of a pool that torch replaces in a fork; others are known."""
     suite = with_libraries(new_suite()).write(
-        conftest="import torch\ntorch.set_num_threads(2)\n",
+        conftest="import gc\ngc.disable()  # a quarter of the import\nimport torch\ntorch.set_num_threads(2)\n",
         test_quantised="""
         import torch
         def test_uses_that_pool():
