@@ -9,10 +9,13 @@ says where it stands.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import sys
 
-from torch.utils import cpp_extension
+gc.disable()  # a fifth of what importing torch takes
+
+from torch.utils import cpp_extension  # noqa: E402
 
 INLINE = """
 #include <Python.h>

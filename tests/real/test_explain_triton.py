@@ -19,7 +19,8 @@ pytestmark = pytest.mark.real
 
 UID = 1000
 #: Without the collector: where Python 3.11.2 parses a source for a traceback and something is finalised meanwhile, such
-#: as Triton's half-made kernel, the parser gives up with a SystemError (cpython#106905), and pytest with it.
+#: as Triton's half-made kernel, the parser gives up with a SystemError (cpython#106905), and pytest with it. And without
+#: Triton's own key, for which each process reads all of Triton.
 SUITE = """
 import gc
 import pytest
@@ -27,8 +28,10 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.runtime import cache
 
 gc.disable()
+cache.triton_key = lambda: triton.__version__
 
 
 @triton.jit

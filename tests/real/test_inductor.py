@@ -16,7 +16,7 @@ import pytest
 
 from people import ROOT, Job, Program, needs_root
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 
 UID = 1000
 #: Of nobody: no line in the user database.

@@ -11,7 +11,7 @@ import pytest
 from people import Program, needs_root
 from real.tool_lives import UID, Real, Run, Warmed
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 
 
 @pytest.fixture(scope="module")

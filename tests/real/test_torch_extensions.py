@@ -31,6 +31,7 @@ KILLING = '#!/bin/sh\ncase "$*" in *" -c "*) kill -9 $BUILDER;; esac\nexec c++ "
 WHY_NOT = fixed_place.why_not({"x": "/tmp"})
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.warm,
     pytest.mark.skipif(bool(WHY_NOT), reason=f"fixed paths are not possible here: {WHY_NOT}"),
 ]
 

@@ -18,7 +18,7 @@ import pytest
 
 from people import ROOT, Job, Program, needs_root
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 
 #: Two kernels: enough to prove it, quick to compile.
 KERNELS = "1"
@@ -57,6 +57,13 @@ class Triton:
         store = self.place / "filled"
         assert self.program.ondol("store", "init", str(store), "--writers", str(UID)).returncode == 0
         return store, self.job(store)
+
+    @functools.cached_property
+    def raw(self) -> Path:
+        """A cache directory that plain Triton has filled, by whoever runs the tests."""
+        cache = self.place / "raw"
+        assert self.plain(cache).compiled == 2
+        return cache
 
     def copy_of_filled(self, store: Path) -> Job:
         """Put a copy into the place of this store, which is empty."""
@@ -111,10 +118,11 @@ def test_kernels_are_not_compiled_again_at_another_path(triton: Triton, store: P
 
 def test_plainly_copied_cache_misses_where_ondol_hits(triton: Triton, tmp_path: Path) -> None:
     """The fault that we relocate for: without it, a moved cache is a silent, complete miss."""
-    first = tmp_path / "first"
-    assert triton.plain(first).compiled == 2
-    first.rename(tmp_path / "moved")
-    assert triton.plain(tmp_path / "moved").compiled == 2
+    subprocess.run(["cp", "-a", triton.raw, tmp_path / "moved"], check=True)
+    aside = triton.raw.rename(triton.raw.with_name("aside"))  # or the copy would be served from where it came
+    moved = triton.plain(tmp_path / "moved")
+    aside.rename(triton.raw)
+    assert moved.compiled == 2
 
 
 def test_require_warm_does_not_pass_a_job_that_compiled(newest: Triton, store: Path) -> None:
@@ -129,17 +137,18 @@ def test_require_warm_does_not_pass_a_job_that_compiled(newest: Triton, store: P
 
 @needs_root
 @pytest.mark.root
-def test_seed_000_a_cache_of_another_user_ends_no_job(triton: Triton, store: Path, public: Path) -> None:
+def test_seed_000_a_cache_of_another_user_ends_no_job(triton: Triton, store: Path) -> None:
     """A cache directory with 0755 entry directories of another UID: plain Triton dies, the same command under Ondol hits."""
-    cache = public / f"ci-cache-{triton.version}"
-    assert triton.plain(cache).compiled == 2  # by root, as the container of the week before did
+    cache = triton.raw  # of root, as the container of the week before left it
     cache.chmod(0o777)
     entries = [path for path in cache.iterdir() if path.is_dir()]
     for entry in entries:
         entry.chmod(0o755)
     # Incomplete, as after a trim by age: now Triton must write into a directory that it may not write.
     victim = entries[0]
-    next(victim.glob("__grp__*")).unlink()
+    group = next(victim.glob("__grp__*"))
+    lost = group.read_bytes()
+    group.unlink()
     died = triton.plain(cache, uid=UID)
     assert died.status == 1
     assert "PermissionError: [Errno 13] Permission denied" in died.stderr
@@ -155,6 +164,7 @@ def test_seed_000_a_cache_of_another_user_ends_no_job(triton: Triton, store: Pat
     again = triton.job(store, "--tools", "triton", uid=UID, TRITON_CACHE_DIR=str(cache))
     assert (again.status, again.hits, again.compiled) == (0, 2, 0), again
     assert tree(cache) == before
+    group.write_bytes(lost)  # other tests read it
 
 
 def tree(path: Path) -> list[tuple[str, int, float]]:

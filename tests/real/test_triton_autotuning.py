@@ -12,7 +12,7 @@ import pytest
 from people import ROOT, Program
 from real.tool_lives import DAMAGES, Run
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.warm]
 
 H200 = ("nvidia-580.159.04", "NVIDIA H200")
 CONFIGURATIONS = 3
