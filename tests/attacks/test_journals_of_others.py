@@ -15,6 +15,8 @@ from ondol import exitcodes
 from ondol.fleet import journals
 from people import Program
 
+pytestmark = pytest.mark.warm
+
 Ondol = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -19,6 +19,8 @@ from ondol.room import room
 from people import Program, needs_root
 from walls.rooms import Opened, open_room, rooms_in, standin, titles
 
+pytestmark = pytest.mark.warm
+
 Trick = Callable[[Opened, Path], None]
 
 

@@ -17,6 +17,8 @@ from ondol.room import room
 from people import Program
 from walls.rooms import NIGHTLY, PULL_REQUEST, PULL_REQUEST_SCOPE, open_room, rooms_in, standin, titles
 
+pytestmark = pytest.mark.warm
+
 
 def use(program: Program, opened: Any, *kernels: str) -> dict[str, Any]:
     done = program.run(standin(program, *kernels), env=opened.env)
