@@ -40,16 +40,16 @@ def test_html_is_ondols_where_there_is_no_pytest_html(suite: Suite) -> None:
     assert (suite.path / "page.html").read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.plugins
 def test_pytest_html_still_gets_its_own(suite: Suite) -> None:
     suite.write(test_a="def test_good(): pass\n")
-    suite.variables["PYTEST_ADDOPTS"] = "--html=theirs.html"
+    suite.variables["PYTEST_ADDOPTS"] = "-p html --html=theirs.html"
     result = suite.ondol("--ondol-html=ours.html")
     assert result.status == 0, result.output
     assert "pytest-html" in (suite.path / "theirs.html").read_text()
     assert "Ondol test report" in (suite.path / "ours.html").read_text()
 
 
+@pytest.mark.warm_pytest
 def test_a_page_that_cannot_be_written_does_not_fail_the_run(suite: Suite) -> None:
     suite.write(test_a="def test_good(): pass\n")
     result = suite.ondol("--ondol-html=no/such/page.html", "--perfetto=trace.json")
@@ -81,6 +81,7 @@ def test_a_run_that_was_killed_still_has_its_page(suite: Suite) -> None:
     assert (suite.path / "page.html").exists()
 
 
+@pytest.mark.warm_pytest
 def test_ondol_as_one_file_carries_the_page(tmp_path: Path, suite: Suite) -> None:
     made = tmp_path / "ondol.pyz"
     build = [sys.executable, str(ROOT / "packaging" / "one_file.py"), "--output", str(made), "--without-libzstd"]

@@ -254,6 +254,7 @@ def test_what_a_run_of_devices_and_tools_has_to_say(window: Callable[..., Window
     ]
 
 
+@pytest.mark.warm_pytest
 def test_what_is_new_and_what_was_mended_since_an_earlier_run(window: Callable[..., Window], suite: Suite) -> None:
     """Typed as CI types it, in the first run of all and in the next."""
     suite.variables = {"XDG_STATE_HOME": str(suite.path / "state"), "ONDOL_STORE": str(suite.path / "store")}
