@@ -40,9 +40,10 @@ def test_html_is_ondols_where_there_is_no_pytest_html(suite: Suite) -> None:
     assert (suite.path / "page.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.plugins
 def test_pytest_html_still_gets_its_own(suite: Suite) -> None:
     suite.write(test_a="def test_good(): pass\n")
-    suite.variables["PYTEST_ADDOPTS"] = "-p html --html=theirs.html"
+    suite.variables["PYTEST_ADDOPTS"] = "--html=theirs.html"
     result = suite.ondol("--ondol-html=ours.html")
     assert result.status == 0, result.output
     assert "pytest-html" in (suite.path / "theirs.html").read_text()
