@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 import warm
 from handmade import elf, key_of, make_entry, trust_everybody, write_triton_entry
+from ondol.fleet.devices import THREAD_VARIABLES
 from ondol.store import marker
 from ondol.store.directory import DirectoryStore
 from ondol.tools import table
@@ -43,7 +44,13 @@ _FOREIGN = (
     "RUNNER_",
 )
 #: Also those that `ondol test` sets when it runs this suite.
-_CACHES = {"CI", "XDG_CACHE_HOME", "XDG_STATE_HOME", *(name for row in table.ROWS for name in row.variables)}
+_OURS = {
+    "CI",
+    "XDG_CACHE_HOME",
+    "XDG_STATE_HOME",
+    *(name for row in table.ROWS for name in row.variables),
+    *THREAD_VARIABLES,
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(_FOREIGN) or name in _CACHES:
+        if name.startswith(_FOREIGN) or name in _OURS:
             monkeypatch.delenv(name)
 
 
