@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from doctor_runs import UID, Doctor, look
+from ondol.cli import main
 from ondol.doctor import walk
 from ondol.doctor.walk import Bounds, Tree
 from ondol.host import files
@@ -100,6 +102,21 @@ def test_huge_tree_is_not_walked_to_the_end(tmp_path: Path, program: Program) ->
     whole = program.ondol("doctor", str(tmp_path / "cache"), *all_of_it, "--only", "owners,modes,setgid")
     assert "20021 files and directories" in whole.stdout
     assert "NOTE" not in whole.stdout
+
+
+def test_limit_above_the_usual_one_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").mkdir()
+    told, real = tmp_path / "told", walk.walk
+
+    def tell(path: str, bounds: Bounds, *rest: Any) -> Tree:
+        told.write_text(f"{bounds.entries} {bounds.seconds}")  # a helper process may be the one who walks
+        return real(path, bounds, *rest)
+
+    monkeypatch.setattr(walk, "walk", tell)
+    words = ("--limit", "1000000", "--walk-time", "600s", "--only", "owners")
+    assert main.main(["doctor", str(tmp_path / "cache"), *words]) == 0
+    assert Bounds().entries < 1000000
+    assert told.read_text() == "1000000 600.0"
 
 
 @needs_root
