@@ -55,7 +55,9 @@ def nothing_is_left(suite: Suite) -> None:
 
 
 def test_nodes_import_beside_the_controller(suite: Suite) -> None:
-    suite.write(conftest=BESIDE, test_a="def test_1(): pass\ndef test_2(): pass\n")
+    # Each waits for the other: one node that is up early would run both.
+    both = "import conftest\ndef test_1(): conftest.meet('1', '2')\ndef test_2(): conftest.meet('2', '1')\n"
+    suite.write(conftest=BESIDE + "def meet(mine, other):\n    say(mine)\n    wait_for(other)\n", test_a=both)
     result = suite.ondol(*NODES, devices="cpu:1")
     assert result.record.counts() == {"passed": 2}, result.output
     assert len(events(present(result.journal), "node-up")) == 2
