@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from contextlib import suppress
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_sigkill_at_a_random_point(suite: Suite, number: int) -> None:
     )
     target = victim(kind, suite, process.pid)
     if target:
-        os.kill(target, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it was on its way out
+            os.kill(target, signal.SIGKILL)
     result = test_nodes.end_of(suite, process, journal)
     left = [proctree.describe(p) for p in suite.survivors()]
     assert suite.all_gone(), (left, result.output[-2000:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,7 @@ class TestIncident:
 
         monkeypatch.setattr(script, "Nightly", WithoutOndol)
         monkeypatch.setattr(script, "before", before)
+        monkeypatch.setattr(tempfile, "tempdir", "/tmp")  # other users take part, and a TMPDIR may be private
         status = script.main("tileops", "sabotaged", script.tell, ["--json"])
         facts = json.loads(capsys.readouterr().out)
         assert (status, facts["gone"]) == (1, False)
