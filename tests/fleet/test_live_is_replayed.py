@@ -86,9 +86,7 @@ def test_everything_that_a_run_told_is_told_again_by_its_journal(suite, devices,
     )
     (suite.path / "t.ondol.toml").write_text(TASKS)
     probe = "--ondol-probe=sh -c 'test $ONDOL_DEVICE != sim1 || { echo melted; exit 1; }'"
-    # Two: a device that is set aside may cost an attempt.
-    twice = ["--ondol-retries=2", "--ondol-grace=0.2"]
-    result = suite.pytest(probe, *twice, "--ondol-log-dir=test_m.py/no", devices=devices)
+    result = suite.pytest(probe, "--ondol-grace=0.2", "--ondol-log-dir=test_m.py/no", devices=devices)
     record = load(result.journal)
     assert set(record.counts()) >= {"passed", "failed", "crashed", "timeout", "error", "skipped", "xfailed"}
     assert any(item.flaky for item in record.items)

@@ -72,6 +72,17 @@ def test_an_item_whose_device_is_taken_moves_once() -> None:
     assert decide(taken, Attempt(Verdict.DEVICE_LOST, Cause.DEVICE, device="d1")) == Final(Verdict.DEVICE_LOST)
 
 
+def test_a_device_that_is_taken_costs_the_item_no_second_chance() -> None:
+    taken = Attempt(Verdict.DEVICE_LOST, Cause.DEVICE, device="d1")
+    assert isinstance(decide(taken, CRASHED), Again)
+    assert decide(taken, CRASHED, CRASHED) == Final(Verdict.CRASHED, why="SIGSEGV")
+    assert isinstance(decide(taken, FAILED_WARM), Again)
+    attempts, record = [taken, FAILED_WARM, FAILED_FRESH], JudgeRecord()
+    assert decide(*attempts) == Final(Verdict.FAILED)
+    note_judgement(attempts, Final(Verdict.FAILED), record)
+    assert record.confirmed == 1
+
+
 def test_a_red_suite_is_not_run_twice_over() -> None:
     record = JudgeRecord()
     for _ in range(Policy().judge_limit):
@@ -93,8 +104,9 @@ def test_judging_always_ends_and_never_hides_a_bad_attempt(attempts: list[Attemp
     policy = Policy(retries=retries, retry_on=frozenset(Cause), judge=on)
     decision = judge(attempts, policy, JudgeRecord())
     if isinstance(decision, Again):
-        lost = attempts[-1].outcome is Verdict.DEVICE_LOST
-        assert len(attempts) <= max(retries, 1) or lost
+        lost = [a for a in attempts if a.outcome is Verdict.DEVICE_LOST]
+        assert len(attempts) - len(lost) <= max(retries, 1)
+        assert attempts[-1].outcome is not Verdict.DEVICE_LOST or len(lost) == 1
     else:
         assert decision.verdict is attempts[-1].outcome
         if attempts[-1].good and any(not a.good for a in attempts[:-1]):

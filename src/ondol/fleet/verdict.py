@@ -152,9 +152,14 @@ def _good_end(attempts: Sequence[Attempt]) -> Final:
     return Final(last.outcome, flaky=True, why=why)
 
 
+def _own(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Without what ended because its device was set aside: that says nothing about the item, and costs it nothing."""
+    return [a for a in attempts if a.outcome is not Verdict.DEVICE_LOST]
+
+
 def _again(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> Again | None:
     last = attempts[-1]
-    spent = len(attempts) - 1
+    spent = len(_own(attempts)) - 1
     if last.cause in policy.retry_on and spent < policy.retries:
         return Again(frozenset(a.device for a in attempts if a.device))
     first_failure = last.cause is Cause.FAILED and spent == 0
@@ -165,7 +170,8 @@ def _again(attempts: Sequence[Attempt], policy: Policy, record: JudgeRecord) -> 
 
 def note_judgement(attempts: Sequence[Attempt], final: Final, record: JudgeRecord) -> None:
     """Remember how a judged failure ended, so that a red suite is not run twice over."""
-    if len(attempts) < 2 or attempts[0].cause is not Cause.FAILED:
+    own = _own(attempts)
+    if len(own) < 2 or own[0].cause is not Cause.FAILED:
         return
     if final.flaky:
         record.overturned += 1
