@@ -14,7 +14,9 @@ from suites import Suite
 LOOK = """
     import json, os, sys, tempfile, threading, warnings
     def signals():
-        return [line for line in open("/proc/self/status") if line.startswith(("Sig", "Shd")) and "SigQ" not in line]
+        "Without 32 and 33, the C library's own: make's children ignore them, until one of them starts a thread."
+        lines = [line.split() for line in open("/proc/self/status") if line.startswith(("Sig", "Shd"))]
+        return {name: int(mask, 16) & ~(3 << 31) for name, mask in lines if name != "SigQ:"}
     def pytest_sessionfinish(session):
         print("said")
         found = {
