@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ondol.host import killing, proctree
 from suites import Result, Suite
 
 ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
@@ -255,6 +256,22 @@ LEAKS = """
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True: signal.pause()
 """
+
+
+def test_a_tracker_that_has_just_been_started_is_not_taken_for_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no command line yet. `cat` stands for it: killed, it could not end by itself."""
+    told = iter(["", "", "python -c from multiprocessing.resource_tracker import main;main(7)"])
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as tracker:
+
+        def command(pid: int) -> str:
+            found = next(told)
+            if found and tracker.stdin:
+                tracker.stdin.close()  # what it looks after has ended
+            return found
+
+        monkeypatch.setattr(proctree, "command", command)
+        killing.kill_all([tracker.pid], os.getpid())
+        assert tracker.wait() == 0
 
 
 @pytest.mark.plugins("timeout")

@@ -50,7 +50,8 @@ def kill_all(pids: Iterable[int], own: int) -> None:
     """SIGKILL these and whatever they have forked meanwhile, until nothing new appears below `own`."""
     pending = {p for p in pids if proctree.alive(p)}
     # Python's resource trackers unlink what the others leave in /dev/shm, and end when those have ended.
-    trackers = {p for p in pending if _TRACKER in proctree.command(p)}
+    patience = time.monotonic() + 1.0
+    trackers = {p for p in pending if _TRACKER in _command(p, patience)}
     pending -= trackers
     # A fork bomb makes new children while we kill: stopping first takes its hands away.
     for one in pending:
@@ -67,6 +68,13 @@ def kill_all(pids: Iterable[int], own: int) -> None:
         time.sleep(0.005)
     for one in trackers:
         send(one, signal.SIGKILL)
+
+
+def _command(pid: int, patience: float) -> str:
+    """A program that has just been started has no command line for a moment, which is long on a busy machine."""
+    while not (command := proctree.command(pid)) and proctree.alive(pid) and time.monotonic() < patience:
+        time.sleep(0.002)
+    return command
 
 
 def end_below(but: Collection[int] = ()) -> None:
