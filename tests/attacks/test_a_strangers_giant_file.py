@@ -141,9 +141,11 @@ def test_lines_that_are_no_notes_are_looked_at_no_longer_than_notes(
     assert len(looked_at) == 10
 
 
-@pytest.mark.parametrize("day", [int(time.time() // DAY) + 2, 99999, "9" * 30, "²", "٣", "1²", "-5", "9" * 200])
+@pytest.mark.parametrize("day", ["after tomorrow", 99999, "9" * 30, "²", "٣", "1²", "-5", "9" * 200])
 def test_note_of_a_day_that_has_not_come_pins_nothing(store: DirectoryStore, store_path: Path, day: object) -> None:
     """Else an entry would stay for ever; and `"²".isdigit()` is true."""
+    if day == "after tomorrow":
+        day = int(time.time() // DAY) + 2  # now: a run that begins before midnight may come here after it
     publish(store, 1, 2)
     (lane,) = (store_path / "lanes").iterdir()
     pinned = make_entry(1).address
