@@ -89,13 +89,10 @@ def silence_terminal(config: pytest.Config) -> None:
         config.pluginmanager.register(QuietReporter(reporter), "terminalreporter")
 
 
-def quiet_logstart(item: pytest.Item) -> Any:
-    """The hook without the terminal's verbose line, which announces what the line of the result will say again."""
-    reporter = item.config.pluginmanager.get_plugin("terminalreporter")
-    if item.config.option.verbose <= 0 or reporter is None:
-        return item.ihook.pytest_runtest_logstart
-    others = [reporter, *getattr(item.ihook, "remove_mods", ())]
-    return item.config.pluginmanager.subset_hook_caller("pytest_runtest_logstart", others)
+def announces_each_item(config: pytest.Config) -> tuple[Any, ...]:
+    """The terminal, if it is verbose: its line before an item says what the line of the result will say again."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return () if config.option.verbose <= 0 or reporter is None else (reporter,)
 
 
 def own_capture(config: pytest.Config) -> list[int]:

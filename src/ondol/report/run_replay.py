@@ -14,6 +14,7 @@ from ondol.fleet.outcome import of_reports
 from ondol.fleet.record import STREAMS, AttemptRecord, ItemRecord, RunRecord
 from ondol.fleet.verdict import INCOMPLETE, Final, Verdict
 from ondol.report.attempt_logs import AttemptLogs
+from ondol.report.listeners import Listeners
 from ondol.report.run_live import LiveView
 
 WORDS = {
@@ -35,8 +36,16 @@ class XdistNode:
 class PytestShow:
     """What a controller shows, in pytest's terms."""
 
-    def __init__(self, session: pytest.Session, live: LiveView | None, muted: dict[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        session: pytest.Session,
+        live: LiveView | None,
+        note: Callable[[str], object],
+        muted: dict[int, str] | None = None,
+    ) -> None:
         self.session = session
+        self._note = note
+        self._listeners = Listeners(session.config, note)
         #: Item → why its failure turns nothing red.
         self._muted = muted or {}
         self.config = session.config
@@ -110,23 +119,22 @@ class PytestShow:
         if report.failed and item in self._muted:
             report.outcome = "skipped"
             report.wasxfail = report.ondol_known = self._muted[item]  # type: ignore[attr-defined]
-        self.session.items[item].ihook.pytest_runtest_logreport(report=report)
+        self._listeners.tell(self.session.items[item], "pytest_runtest_logreport", report=report)
 
-    def result(self, number: int, item: ItemRecord) -> str:
-        """Returns what went wrong beside, in words."""
-        trouble = self._logs.write(number, item)
+    def result(self, number: int, item: ItemRecord) -> None:
+        if trouble := self._logs.write(number, item):
+            self._note(trouble)
         if item.verdict not in INCOMPLETE:  # pytest has no word for it: summary, journal and exit status have
             self._replay(number, item)
         elif item.verdict == Verdict.DEVICE_LOST.value:
             pytest_inside.remember_as_failed(self.config, item.nodeid)
-        return trouble
 
     def _replay(self, number: int, item: ItemRecord) -> None:
         node = self.session.items[number]
-        hook = node.ihook
         last = self._reports(node, item)  # first: they know the location
-        start = pytest_inside.quiet_logstart(node) if self._name else hook.pytest_runtest_logstart
-        start(nodeid=node.nodeid, location=node.location)
+        silent = pytest_inside.announces_each_item(self.config) if self._name else ()
+        which: dict[str, Any] = {"nodeid": node.nodeid, "location": node.location}
+        self._listeners.tell(node, "pytest_runtest_logstart", silent, **which)
         earlier = [_earlier(node, attempt) for attempt in item.attempts[:-1]]
         properties, final = _properties(item), _final(item.verdict, item.flaky, item.why)
         for report in last:
@@ -137,7 +145,7 @@ class PytestShow:
                 # By the last one's worker: for pytest's JUnit file another worker's report is another test case.
                 self._sign(report, number, item.attempts[-1])
             self._log(number, report)
-        hook.pytest_runtest_logfinish(nodeid=node.nodeid, location=node.location)
+        self._listeners.tell(node, "pytest_runtest_logfinish", **which)
 
     def _sign(self, report: Any, number: int, attempt: AttemptRecord) -> None:
         """With the attributes that xdist gives to the reports of its workers."""

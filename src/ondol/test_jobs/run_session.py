@@ -134,7 +134,8 @@ def run_session(
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
             book.write(*([muted] if muted != NOTHING_KNOWN else []), *map(journal.Note, notes))
             live = _live_view(config, known)
-            show = PytestShow(session, live, {int(item): why for item, why in muted.muted.items()})
+            known_ones = {int(item): why for item, why in muted.muted.items()}
+            show = PytestShow(session, live, lambda text: book.write(journal.Note(text)), known_ones)
             if far or sum(1 for state in scheduler.slots.values() if state.slot.device) > 1:
                 show.name_workers(cache(lambda slot: xdist.name(slot, scheduler.slots)), settings.uid)
             for state in scheduler.slots.values():

@@ -48,7 +48,7 @@ class Link(Protocol):
 class Show(Protocol):
     """Where results become visible."""
 
-    def result(self, number: int, item: ItemRecord) -> str: ...
+    def result(self, number: int, item: ItemRecord) -> None: ...
     def late(self, item: int, report: dict[str, Any]) -> None: ...
     def late_death(self, item: int, why: str) -> None: ...
     def warning(self, data: dict[str, Any]) -> None: ...
@@ -182,8 +182,7 @@ class Controller:
 
     def _show_one(self, number: int) -> None:
         item = self.record.items[number]
-        if trouble := self.show.result(number, item):
-            self.book.write(journal.Note(trouble))
+        self.show.result(number, item)
         for warning in item.attempts[-1].warnings if item.attempts else []:
             self.show.warning(warning)
         item.forget_reports()
