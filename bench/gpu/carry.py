@@ -1,8 +1,9 @@
-"""What a machine without a network needs: packages and two public suites, packed here, unpacked there.
+"""What a machine without a network needs: packages and public suites, packed here, unpacked there.
 
-`python -m bench.gpu.carry FLA TILEOPS` packs into `.build/gpu`, from clones of fla-org/flash-linear-attention and
-tile-ai/TileOPs and from the package index that pip is configured with, for Python 3.12 on x86-64. torch, Triton and
-transformers are the machine's own. Libraries are stripped, and what they were built from is left out: 35 MiB.
+`python -m bench.gpu.carry FLA TILEOPS LIGER GEMS` packs into `.build/gpu`, from clones of
+fla-org/flash-linear-attention, tile-ai/TileOPs, linkedin/Liger-Kernel and FlagOpen/FlagGems and from the package index
+that pip is configured with, for Python 3.12 on x86-64. torch, Triton and transformers are the machine's own. Libraries
+are stripped, and what they were built from is left out: 38 MiB.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ from bench.gpu.process import PLACE, ROOT, Person, environment, own, python, run
 from bench.measure import ROOT as CHECKOUT
 
 CARRY = CHECKOUT / ".build" / "gpu"
+#: Name of a suite → which parts of its repository travel.
+SUITES: dict[str, list[str]] = {
+    "fla": [],
+    "tileops": [],
+    "liger": ["src", "test/transformers", "test/__init__.py", "test/conftest.py", "test/utils.py", "pyproject.toml"],
+    "gems": ["src", "tests", "pytest.ini"],
+}
 #: tilelang 0.1.15 asks for apache-tvm-ffi <0.1.13 and z3-solver <4.15.5.
 PACKAGES = ["tilelang==0.1.15", "apache-tvm-ffi==0.1.12", "z3-solver==4.15.4", "torch-c-dlpack-ext", "cloudpickle"]
 PACKAGES += ["ml_dtypes", "psutil", "tqdm", "typing_extensions", "einops", "pyyaml", "zstandard", "nvidia-ml-py"]
@@ -40,11 +48,13 @@ NOT_NEEDED += ["build_backend.py", "example.py", "bin", "share"]
 _FILTERS: list[dict[str, Any]] = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 
 
-def pack(fla: str, tileops: str) -> None:
+def pack(*clones: str) -> None:
     """Takes some minutes."""
     CARRY.mkdir(parents=True, exist_ok=True)
-    for name, clone in (("fla", fla), ("tileops", tileops)):
-        archive = subprocess.run(["git", "-C", clone, "archive", "HEAD"], check=True, capture_output=True).stdout
+    for (name, parts), clone in zip(SUITES.items(), clones, strict=True):
+        archive = subprocess.run(
+            ["git", "-C", clone, "archive", "HEAD", *parts], check=True, capture_output=True
+        ).stdout
         (CARRY / f"{name}.tar.xz").write_bytes(lzma.compress(archive, filters=_FILTERS))
         commit = subprocess.run(["git", "-C", clone, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
         (CARRY / f"{name}.commit").write_text(commit.stdout)
@@ -60,6 +70,10 @@ def pack(fla: str, tileops: str) -> None:
             with lzma.open(to, "wb", filters=filters) as raw, tarfile.open(fileobj=raw, mode="w") as tar:
                 for path in sorted(files):
                     tar.add(path, path.relative_to(site))
+
+
+def _git(clone: str, *words: str) -> bytes:
+    return subprocess.run(["git", "-C", clone, *words], check=True, capture_output=True).stdout
 
 
 def _install(site: Path) -> None:
@@ -86,14 +100,14 @@ def unpack() -> dict[str, Any]:
     began = time.monotonic()
     PLACE.mkdir(parents=True, exist_ok=True)
     PLACE.chmod(0o755)
-    for name, folder in (("libraries", "site"), ("site", "site"), ("fla", "fla"), ("tileops", "tileops")):
+    for name, folder in {"libraries": "site", "site": "site", **{suite: suite for suite in SUITES}}.items():
         with tarfile.open(CARRY / f"{name}.tar.xz") as tar:
             tar.extractall(PLACE / folder, filter="fully_trusted")
     shutil.copytree(CHECKOUT / "src", PLACE / "ondol", dirs_exist_ok=True)
     shutil.copytree(CHECKOUT / "bench", PLACE / "ondol" / "bench", dirs_exist_ok=True)
     _entry_point(PLACE / "entry" / "ondol-0.dist-info")
     subprocess.run(["chmod", "-R", "a+rX", PLACE], check=True)
-    compiled = [str(PLACE / name) for name in ("site", "fla", "tileops", "ondol")]
+    compiled = [str(PLACE / name) for name in ("site", "ondol", *SUITES)]
     subprocess.run(python("-m", "compileall", "-q", "-j0", *compiled), check=False, capture_output=True)
     facts: dict[str, Any] = {"unpacked_in": round(time.monotonic() - began, 1), "cores": os.cpu_count()}
     facts["commits"] = {path.stem: path.read_text().strip() for path in sorted(CARRY.glob("*.commit"))}
@@ -148,4 +162,4 @@ def _look() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    pack(*sys.argv[1:3])
+    pack(*sys.argv[1:])

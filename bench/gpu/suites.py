@@ -48,7 +48,17 @@ TILEOPS = Suite(
     ("-m", "smoke", "-k", "dtype1 or rms_norm"),
     ("--dist", "loadfile"),
 )
-SUITES = {suite.name: suite for suite in (FLA, TILEOPS)}
+#: Seeds and switches that are set while a module is imported, and ranks that a test starts itself.
+LIGER = Suite(
+    "liger", tuple(f"test/transformers/test_{name}.py" for name in ("softmax", "layer_norm", "geglu", "rope"))
+)
+#: Options of its conftest, a hook that looks up what another one noted, threads and processes that tests start.
+GEMS = Suite(
+    "gems",
+    tuple(f"tests/test_{name}.py" for name in ("shape_utils", "tensor_wrapper", "libentry", "pointwise_dynamic")),
+    ("--mode", "quick"),
+)
+SUITES = {suite.name: suite for suite in (FLA, TILEOPS, LIGER, GEMS)}
 WORKERS = {"one": 1, "four": 4}
 
 
