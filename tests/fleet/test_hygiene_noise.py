@@ -163,3 +163,20 @@ def test_what_a_driver_opens_for_itself_is_its_own(suite, driver: bool) -> None:
     result = suite.pytest(devices="cpu:1")
     assert result.record.counts() == {"passed": 1}
     assert ("left behind" in result.output) is not driver, result.output
+
+
+def test_memory_that_the_driver_shares_with_other_processes_is_fine(suite) -> None:
+    """FlagGems starts processes with torch.multiprocessing: libcuda opens such a file, and keeps it."""
+    suite.write(
+        test_shm="""
+            import os
+            def test_shared():
+                path = f"/dev/shm/cuda.shm.0.{os.getpid():x}.1"
+                os.open(path, os.O_CREAT | os.O_RDWR)
+                os.unlink(path)
+            def test_other(tmp_path):
+                os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
+        """
+    )
+    result = suite.pytest("--ondol-judge=off")
+    assert [line.split()[2] for line in left_behind(result)] == ["test_shm.py::test_other"]

@@ -23,7 +23,8 @@ DEVICE_LIMIT = 256 << 20
 #: Set by pytest itself around every phase.
 IGNORED_ENV = frozenset({"PYTEST_CURRENT_TEST", "PYTEST_VERSION"})
 #: Opened once by runtimes and kept on purpose.
-IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "anon_inode:", *DEVICE_FILES)
+#: The last: memory that CUDA shares with processes that a test starts; the driver keeps it to the end.
+IGNORED_FILES = ("/dev/null", "/dev/urandom", "/dev/random", "anon_inode:", *DEVICE_FILES, "/dev/shm/cuda.shm.")
 #: What lies under os.environ: copying it does not decode every value after every item.
 _ENVIRONMENT: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
 _PAGE = os.sysconf("SC_PAGE_SIZE")
