@@ -10,6 +10,7 @@ import pytest
 
 from handmade import make_entry
 from ondol.host import files
+from ondol.jobs import after
 from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore
 from people import Program, needs_root
@@ -116,3 +117,33 @@ def test_link_in_a_strangers_lane_is_not_followed(shared: Path, tmp_path: Path) 
     (shared / "lanes" / "0-x" / "main").symlink_to(tmp_path / "elsewhere")
     store = DirectoryStore(str(shared), lambda _marker: lambda _owner, _scope="": False)
     assert store.passed_over({"triton"}, ["main"]) == []
+
+
+def test_a_command_that_did_not_get_its_variables_is_told_apart_from_one_without_kernels(
+    program: Program, shared: Path, tmp_path: Path
+) -> None:
+    """As tox, sudo and bazel start programs: compiled into the user's own cache, and "nothing new" here."""
+    words = ["run", "--store", str(shared), "--", "env", "-i", f"HOME={tmp_path}", f"PATH={os.environ['PATH']}"]
+    standin = [program.python, str(program.programs / "standin.py"), "a"]
+    cold = program.ondol(*words, *standin, env={"HOME": str(tmp_path)})
+    assert cold.returncode == 0
+    told = [line for line in cold.stderr.splitlines() if f"{tmp_path}/.triton/cache was written to" in line]
+    assert len(told) == 1, cold.stderr
+    assert "TRITON_CACHE_DIR did not reach it: tell tox (pass_env)" in told[0]
+    quiet = program.ondol(*words, "true", env={"HOME": str(tmp_path)})
+    assert "was written to" not in quiet.stderr
+    passed_on = program.job(shared, "a", env={"HOME": str(tmp_path)})
+    assert (passed_on.compiled, "was written to" in passed_on.stderr) == (1, False)
+
+
+def test_versions_inside_a_cache_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "0.1.15" / "linux").mkdir(parents=True)
+    times = [tmp_path, tmp_path / "0.1.15", tmp_path / "0.1.15" / "linux"]
+    for path in times:
+        os.utime(path, (1000, 1000))
+    assert not after._changed_since(1000, str(tmp_path))
+    for path in times:
+        os.utime(path, (1001, 1001))
+        assert after._changed_since(1000, str(tmp_path))
+        os.utime(path, (1000, 1000))
+    assert not after._changed_since(1000, str(tmp_path / "missing"))

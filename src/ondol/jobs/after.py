@@ -1,10 +1,12 @@
 """After the command: what of the fill was used, what is new, whether and how the new is published, and leaving."""
 
 import math
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ondol import exitcodes, units
@@ -19,12 +21,14 @@ from ondol.room.harvest import New, Span, Used
 from ondol.room.publish import Publisher, PublishResult, publish
 from ondol.store.api import Stat
 from ondol.store.entry import Address
-from ondol.tools import registry
+from ondol.tools import registry, table
 from ondol.tools.api import Found
 from ondol.tools.table import Row
 
 #: For looking at what a job left, and for packing it: an entry of the largest size, several times.
 HARVEST_MEMORY, PUBLISH_MEMORY = 2 << 30, 6 << 30
+#: How deep, and at how many directories of each level, a user's own cache is looked at.
+_LEVELS, _MOST_LOOKED_AT = 3, 64
 
 
 def conclude(job: Job) -> None:
@@ -50,6 +54,7 @@ def conclude(job: Job) -> None:
         if not job.cache(tool).is_empty():
             # What it was cannot be told here; that it was not warm can.
             job.report.update(tool.name, new_titles=(f"whatever {tool.name} made in its private cache",))
+    _look_elsewhere(job)
     if any(new.values()) and not job.scopes.write and job.settings.publish != "never" and job.event.hint:
         job.report.remarks.append(f"nothing was published: {decision.because} ({job.event.hint})")
     if job.report.may_publish and any(tool.new or tool.used or tool.remade for tool in job.report.tools.values()):
@@ -114,6 +119,40 @@ def _note(job: Job, tool: Row, used: Used, new: New, given: PublishResult | None
             f"{tool.name} or compiler version than the store's"
         )
     return left, used.used
+
+
+def _look_elsewhere(job: Job) -> None:
+    """tox, sudo, bazel and their like start programs without our variables: those compile into the user's own cache,
+    private to nobody, and here everything looks quiet.
+    """
+    began = (job.ended or time.time()) - job.report.run_seconds
+    without_us = {name: value for name, value in job.env.items() if name not in job.report.env}
+    for tool in job.managed:
+        told, place = job.report.tools[tool.name], table.default_location(tool, without_us)
+        if not (told.used or told.new or told.remade) and _changed_since(began, place):
+            variable = next(iter(tool.variables), "")
+            job.report.remarks.append(
+                f"{tool.name}: {place} was written to while the command ran, and nothing in the room was used. If the "
+                f"command wrote there, {variable} did not reach it: tell tox (pass_env), sudo (--preserve-env), docker "
+                "(-e) or bazel (--test_env) to pass it on, or put `ondol run` inside"
+            )
+
+
+def _changed_since(moment: float, place: str) -> bool:
+    """Whether a directory there got a new name: the top one, or one of those below it, of which some keep versions."""
+    level = [place]
+    for _ in range(_LEVELS):
+        below: list[str] = []
+        for path in level[:_MOST_LOOKED_AT]:
+            try:
+                if os.stat(path).st_mtime > moment:
+                    return True
+                with os.scandir(path) as found:
+                    below += [one.path for one in islice(found, _MOST_LOOKED_AT) if one.is_dir(follow_symlinks=False)]
+            except OSError:
+                continue  # not there, as for most tools, or not ours to look at
+        level = below
+    return False
 
 
 def _pack(entry: Filled, used: bool | None) -> dict[str, Any]:
