@@ -130,6 +130,8 @@ def test_a_command_that_did_not_get_its_variables_is_told_apart_from_one_without
     told = [line for line in cold.stderr.splitlines() if f"{tmp_path}/.triton/cache was written to" in line]
     assert len(told) == 1, cold.stderr
     assert "TRITON_CACHE_DIR did not reach it: tell tox (pass_env)" in told[0]
+    again = program.ondol(*words[:3], "--require-warm", *words[3:], *standin[:-1], "b", env={"HOME": str(tmp_path)})
+    assert (again.returncode, f"whatever was written to {tmp_path}/.triton/cache" in again.stderr) == (122, True)
     quiet = program.ondol(*words, "true", env={"HOME": str(tmp_path)})
     assert "was written to" not in quiet.stderr
     passed_on = program.job(shared, "a", env={"HOME": str(tmp_path)})

@@ -131,6 +131,8 @@ def _look_elsewhere(job: Job) -> None:
         told, place = job.report.tools[tool.name], table.default_location(tool, without_us)
         if not (told.used or told.new or told.remade) and _changed_since(began, place):
             variable = next(iter(tool.variables), "")
+            # With --require-warm a job that compiled out of our sight must not pass for a warm one.
+            job.report.update(tool.name, new_titles=(f"whatever was written to {place}",))
             job.report.remarks.append(
                 f"{tool.name}: {place} was written to while the command ran, and nothing in the room was used. If the "
                 f"command wrote there, {variable} did not reach it: tell tox (pass_env), sudo (--preserve-env), docker "
