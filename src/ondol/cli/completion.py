@@ -47,12 +47,10 @@ def main(parsed: argparse.Namespace) -> None:
 
 def candidates(typed: list[str]) -> list[str]:
     """What the last word can become."""
-    *before, last = typed
-    if before[-1:] == ["="]:  # bash takes `--publish=nev` apart
-        del before[-1]
-    elif last == "=" and before:
-        last = ""
-    command, rest = _command(before)
+    # bash takes `--publish=nev` apart; help about a command is taken for the command.
+    before, last = [word for word in typed[:-1] if word not in ("=", "help")], typed[-1].removeprefix("=")
+    length = 2 if before[:1] == ["store"] else 1
+    command, rest = " ".join(before[:length]), before[length:]
     if "--" in rest:
         return []  # the words of somebody else's command
     taken = {option.flag: option for option in options.of(command)}
@@ -66,13 +64,6 @@ def candidates(typed: list[str]) -> list[str]:
     else:
         found = [] if rest else _first_words(command)
     return sorted(word for word in found if word.startswith(last))
-
-
-def _command(before: list[str]) -> tuple[str, list[str]]:
-    """(the command, with its subcommand, and what stands behind it); help about a command is taken for the command."""
-    words = before[1:] if before[:1] == ["help"] else before
-    length = 2 if words[:1] == ["store"] else 1
-    return " ".join(words[:length]), words[length:]
 
 
 def _values(option: Option) -> list[str]:

@@ -5,10 +5,9 @@ import os
 
 from ondol import exitcodes
 from ondol.cli import flags, output
-from ondol.config import SITE_FILE, USER_FILE, Value
+from ondol.config import SITE_FILE, USER_FILE
 from ondol.errors import UsageError
 from ondol.jobs import open_store, strategy
-from ondol.options import Option
 from ondol.report import table
 
 
@@ -27,7 +26,10 @@ The command line beats the environment (ONDOL_*) beats files: the nearest ondol.
 )
 def main(parsed: argparse.Namespace) -> int:
     settings = flags.settings(parsed, told=False)
-    rows = [(option, _effective(option, value)) for option, value in settings.rows()]
+    rows = settings.rows()
+    if not settings.store:  # whose default has no fixed place
+        place = open_store.default_location()
+        rows = [(option, v._replace(value=place) if option.name == "store" else v) for option, v in rows]
     job = strategy.strategy(settings, os.environ)
     told = {option.name: {**value._asdict(), "class": option.sort} for option, value in rows}
     shown = [(option.name, option.show(value.value) or "-", value.origin, option.sort) for option, value in rows]
@@ -40,8 +42,3 @@ def main(parsed: argparse.Namespace) -> int:
     for warning in settings.warnings:
         output.fail(UsageError(warning))
     return exitcodes.USAGE if settings.warnings else exitcodes.OK
-
-
-def _effective(option: Option, value: Value) -> Value:
-    """The default store has no fixed place."""
-    return value._replace(value=open_store.default_location()) if option.name == "store" and not value.value else value
