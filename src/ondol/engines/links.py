@@ -85,7 +85,7 @@ class Links:
                 for node in self.nodes.values():
                     if node.listens:
                         node.send(message)
-                    if isinstance(message, messages.Kill) and node.launch is not None:
+                    if isinstance(message, messages.Kill):
                         node.launch.cancel(self.clock())
             case messages.Ping() | messages.Go():
                 raise AssertionError("these are ours to send")
@@ -125,25 +125,24 @@ class Links:
         """Nothing is run: who has begun to collect leaves by itself, and everything is given back."""
         self._wait(0.0, None)
         for node in self.nodes.values():
-            if node.state == "collecting" and node.launch is not None:
+            if node.state == "collecting":
                 node.launch.dismiss(self.clock())
         self.bury()
 
     def bury(self) -> Buried:
         """End every launch command and give everything back."""
         self.finishing = True
-        for node in self.nodes.values():
-            if node.launch is not None:
-                node.launch.cancel(self.clock())
+        left = [node for node in self.nodes.values() if node.running]
+        for node in left:
+            node.launch.cancel(self.clock())
         give_up = self.clock() + BURY_LIMIT
-        while self.clock() < give_up and any(not n.ended for n in self.nodes.values()):
-            for node in self.nodes.values():
-                if node.launch is not None:
-                    node.launch.read()  # a carrier that cannot write does not end
-                    node.launch.hurry(self.clock())
+        while self.clock() < give_up and any(not node.launch.ended() for node in left):
+            for node in left:
+                node.launch.read()  # a carrier that cannot write does not end
+                node.launch.hurry(self.clock())
             select.select([], [], [], 0.02)
-        problems = [f"{n.name}: {n.problem}" for n in self.nodes.values() if n.launch is not None and not n.clean]
-        for node in self.nodes.values():
+        problems = [f"{node.name}: {node.problem}" for node in left if not node.clean]
+        for node in left:
             self._close(node)
         self.engine.close()
         return Buried(not problems, "; ".join(problems))
@@ -170,7 +169,7 @@ class Links:
         first = {**self.terms.instructions, "format": FORMAT, "token": node.token.decode(), "node": name}
         first |= {"silence": self.terms.silence, "arguments": [*first["arguments"], *self.engine.arguments(name)]}
         launch.send(json.dumps(first).encode() + b"\n")
-        self._tell_waiting(name, self.engine.why_waiting(name) or "its agent")
+        self._events.append(messages.NodeWaits(name, self.engine.why_waiting(name) or "its agent"))
 
     @property
     def expecting(self) -> bool:
@@ -187,26 +186,22 @@ class Links:
     def _out(self, node: str, why: str, log: str = "") -> None:
         self._events += [messages.NodeOut(node, why, log), self._outlook()]
 
-    def _tell_waiting(self, node: str, what: str) -> None:
-        self._events.append(messages.NodeWaits(node, what))
-
     # ------------------------------------------------------------------ what nodes say
 
     def _wait(self, timeout: float | None, also: int | None) -> None:
-        launches = {n.launch.reading: n for n in self.nodes.values() if n.launch is not None and n.launch.reading >= 0}
-        writing = [n.launch.writing for n in launches.values() if n.launch is not None and n.launch.has_more_to_send]
+        launches = {n.launch.reading: n for n in self.nodes.values() if n.launch.reading >= 0}
+        writing = [n.launch.writing for n in launches.values() if n.launch.has_more_to_send]
         watched = [*launches, *([also] if also is not None else [])]
         limit = min(0.5, 0.5 if timeout is None else timeout)
         readable, writable, _ = select.select(watched, writing, [], limit)
         for node in launches.values():
-            assert node.launch is not None
             if node.launch.writing in writable:
                 node.launch.flush()
             if node.launch.reading in readable:
-                self._hear(node, node.launch)
+                self._hear(node)
 
-    def _hear(self, node: Node, launch: Launch) -> None:
-        data, open_ = launch.read()
+    def _hear(self, node: Node) -> None:
+        data, open_ = node.launch.read()
         for message in node.decoder.feed(data):
             node.heard, node.owes = self.clock(), None
             if node.state == "ending":
@@ -250,7 +245,7 @@ class Links:
             node.hopeless = True
             self._give_up(node, f"it runs Ondol {message.version}, the controller {__version__}")
             return
-        self._tell_waiting(node.name, "its collection")
+        self._events.append(messages.NodeWaits(node.name, "its collection"))
 
     def _on_collected(self, node: Node, message: messages.Collected) -> None:
         node.file, node.progress = "", self.clock()
@@ -304,7 +299,7 @@ class Links:
         for node in self.nodes.values():
             if node.state == "up":
                 self._leave(node, good=good)
-            elif node.on_its_way and node.launch is not None:
+            elif node.on_its_way:
                 node.clean = True  # nobody needs it any more
                 node.launch.cancel(self.clock())
                 node.enter("ending", self.clock())
@@ -318,8 +313,7 @@ class Links:
         """Cancel its command; the rest follows when that has ended."""
         node.problem = node.problem or why
         was_up = node.listens
-        if node.launch is not None:
-            node.launch.cancel(self.clock())
+        node.launch.cancel(self.clock())
         node.enter("ending", self.clock())
         if was_up:
             self._lost(node, self.engine.why_gone(node.name).machine, node.problem)
@@ -332,7 +326,6 @@ class Links:
     def _ended(self, node: Node) -> None:
         """The stream from its launch command is at its end; the command itself ends about now."""
         launch = node.launch
-        assert launch is not None
         if not launch.ended():
             os.close(launch.reading)
             launch.reading = -1
@@ -348,11 +341,9 @@ class Links:
 
     def _after(self, node: Node) -> None:
         """Its launch command has ended: start another agent there, or leave the node out."""
-        launch = node.launch
-        assert launch is not None
         gone = self.engine.why_gone(node.name)
-        log = launch.log()
-        why = node.problem or gone.why or _last_line(log) or launch.how()
+        log = node.launch.log()
+        why = node.problem or gone.why or _last_line(log) or node.launch.how()
         if node.unexplained and _last_line(log):
             why = f"{why}; it said: {_last_line(log)}"
         if gone.why and gone.why not in why:
@@ -360,7 +351,6 @@ class Links:
         if node.file:
             why = f"collection of {node.file} failed there: {why}"
         self._close(node)
-        node.enter("over", self.clock())
         if node.clean or self.finishing:
             if node.noticed and not self.finishing:
                 self._out(node.name, gone.why or "it was taken away")
@@ -378,15 +368,14 @@ class Links:
         self._out(node.name, f"{times}{why}", log)
 
     def _close(self, node: Node) -> None:
-        if node.launch is not None:
-            node.launch.close()
-            node.launch = None
+        node.launch.close()
+        node.enter("over", self.clock())
 
     # ------------------------------------------------------------------ the clock
 
     def _look_at(self, node: Node) -> None:
         launch, now = node.launch, self.clock()
-        if launch is None or not node.running:
+        if not node.running:
             return
         launch.hurry(now)
         if node.state == "ending":
@@ -445,7 +434,7 @@ class Links:
                 self._out(self.engine.name, f"no node within {limit:g} s: {what}")
         for node in self.nodes.values():
             if node.state == "waiting" and (what := self.engine.why_waiting(node.name)):
-                self._tell_waiting(node.name, what)
+                self._events.append(messages.NodeWaits(node.name, what))
         self._look_at_the_time()
 
     def _look_at_the_time(self) -> None:

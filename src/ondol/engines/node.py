@@ -21,7 +21,7 @@ class Node:
     """
 
     name: str
-    launch: Launch | None
+    launch: Launch
     token: bytes
     #: When this state began.
     since: float
@@ -63,8 +63,7 @@ class Node:
         self.state, self.since, self.progress = state, now, now
 
     def send(self, message: ToNode) -> None:
-        if self.launch is not None:
-            self.launch.send(wire.encode(self.token, message))
+        self.launch.send(wire.encode(self.token, message))
 
     @property
     def on_its_way(self) -> bool:
@@ -73,11 +72,6 @@ class Node:
     @property
     def listens(self) -> bool:
         return self.state in {"up", "leaving"}
-
-    @property
-    def ended(self) -> bool:
-        """No process of ours belongs to it."""
-        return self.launch is None or self.launch.ended()
 
     @property
     def running(self) -> bool:

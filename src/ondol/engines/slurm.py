@@ -45,7 +45,6 @@ class SlurmEngine(Engine):
     _nodes: list[str] = field(default_factory=list)
     _salloc: subprocess.Popen[bytes] | None = None
     _output: bytes = b""
-    _errors: bytes = b""
     _refused: str = ""
     _end: float | None = None
     _asked_end: float = float("-inf")
@@ -92,12 +91,11 @@ class SlurmEngine(Engine):
             env=self.environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        for stream in (self._salloc.stdout, self._salloc.stderr):
-            assert stream is not None
-            os.set_blocking(stream.fileno(), False)
+        assert self._salloc.stdout is not None
+        os.set_blocking(self._salloc.stdout.fileno(), False)
 
     def nodes(self) -> list[str]:
         if self._salloc is not None and not self._nodes and not self._refused:
@@ -108,20 +106,19 @@ class SlurmEngine(Engine):
         salloc = self._salloc
         assert salloc is not None
         assert salloc.stdout is not None
-        assert salloc.stderr is not None
         ended = salloc.poll() is not None
         self._output += salloc.stdout.read() or b""
-        self._errors += salloc.stderr.read() or b""
-        self.job = self.job or _job_in(self._errors.decode(errors="replace"))
-        for line in self._output.decode(errors="replace").splitlines():
-            words = line.split()
-            if words[:1] == ["ondol"] and len(words) == 3:
+        lines = [line.strip() for line in self._output.decode(errors="replace").splitlines() if line.strip()]
+        for words in map(str.split, lines):
+            if words[0] == "ondol" and len(words) == 3:
                 self.job = words[1]
                 self._nodes = self._hostnames(words[2])
                 return
+            # `salloc: Pending job allocation 12`, `salloc: Granted job allocation 12`
+            if "allocation" in words and is_number(words[-1]):
+                self.job = words[-1]
         if ended:
-            said = [line for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
-            self._refused = said[-1].strip() if said else f"salloc ended with status {salloc.returncode}"
+            self._refused = lines[-1] if lines else f"salloc ended with status {salloc.returncode}"
 
     def pending(self) -> str:
         if self._salloc is None or self._nodes or self._refused:
@@ -169,33 +166,27 @@ class SlurmEngine(Engine):
         return f"srun on {node}" + (f", which is {state}" if state else "")
 
     def why_gone(self, node: str) -> Gone:
-        state, reason = self._job_state()
+        state, _, reason = self._ask("squeue", "-h", "-j", self.job, "-t", "all", "-o", "%T|%r").strip().partition("|")
         if state in _OVER:
             told = f"Slurm job {self.job} is {state}" + (f" ({reason})" if reason not in {"", "None"} else "")
             return Gone(told, machine=True, again=False)
-        if since := self._preempted():
+        # The job still counts as running during the partition's GraceTime.
+        since = self._shown("job", self.job, "PreemptTime")
+        if since not in {"", "None"}:
             return Gone(f"Slurm preempts job {self.job} (since {since})", machine=True, again=False)
         machine = self._node_state(node)
         if any(word in machine for word in _UNUSABLE):
             return Gone(f"Slurm says that {node} is {machine}", machine=True, again=False)
         return Gone()
 
-    def _job_state(self) -> tuple[str, str]:
-        words = self._ask("squeue", "-h", "-j", self.job, "-t", "all", "-o", "%T|%r").strip().partition("|")
-        return words[0], words[2]
-
-    def _preempted(self) -> str:
-        """Since when; the job still counts as running during the partition's GraceTime."""
-        for word in self._ask("scontrol", "-o", "show", "job", self.job).split():
-            if word.startswith("PreemptTime=") and word != "PreemptTime=None":
-                return word.removeprefix("PreemptTime=")
-        return ""
-
     def _node_state(self, node: str) -> str:
         """IDLE, MIXED, DOWN*, ALLOCATED+DRAIN …; an asterisk says that it does not answer."""
-        for word in self._ask("scontrol", "-o", "show", "node", node).split():
-            if word.startswith("State="):
-                return word.removeprefix("State=").replace("*", "+NOT_RESPONDING")
+        return self._shown("node", node, "State").replace("*", "+NOT_RESPONDING")
+
+    def _shown(self, kind: str, name: str, field: str) -> str:
+        for word in self._ask("scontrol", "-o", "show", kind, name).split():
+            if word.startswith(f"{field}="):
+                return word.removeprefix(f"{field}=")
         return ""
 
     # ------------------------------------------------------------------ time
@@ -225,9 +216,8 @@ class SlurmEngine(Engine):
         except subprocess.TimeoutExpired:
             salloc.kill()
             salloc.wait()
-        for stream in (salloc.stdout, salloc.stderr):
-            assert stream is not None
-            stream.close()
+        assert salloc.stdout is not None
+        salloc.stdout.close()
 
     def _ask(self, *command: str) -> str:
         """What one of Slurm's commands prints; nothing when it fails or does not answer."""
@@ -257,12 +247,3 @@ def parse_left(text: str) -> float | None:
     for part in parts:
         seconds = seconds * 60 + int(part)
     return float(seconds + (int(days) * 86400 if dash else 0))
-
-
-def _job_in(text: str) -> str:
-    """`salloc: Pending job allocation 12`, `salloc: Granted job allocation 12` → 12."""
-    for line in text.splitlines():
-        words = line.split()
-        if "allocation" in words and is_number(words[-1]):
-            return words[-1]
-    return ""

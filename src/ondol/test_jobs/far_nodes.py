@@ -112,8 +112,7 @@ class _Listener:
         if not self._over:
             self._over = True
             for node in self._links.nodes.values():
-                if node.launch is not None:
-                    node.launch.close()
+                node.launch.close()
             _let_term_kill()
 
     def end(self) -> None:
