@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,8 @@ from ondol.cli import test as command
 from ondol.engines import choose, template
 from ondol.engines.api import NodeOptions
 from ondol.engines.slurm import SlurmEngine, parse_left
-from ondol.errors import UsageError
+from ondol.errors import OndolError, UsageError
+from ondol.fleet import messages
 from ondol.fleet.messages import Broken, Bye
 from ondol.fleet.wire import Decoder, encode
 from ondol.host import own_python
@@ -166,13 +169,28 @@ def test_slurms_time_is_read(text: str, seconds: float | None) -> None:
 def test_the_first_difference_is_the_first() -> None:
     assert "item 2: x there, b here" in node.first_difference(["a", "b", "c"], ["a", "x", "c"])
     assert "it collected 1 items, the controller 2" in node.first_difference(["a", "b"], ["a"])
-    assert "item 2: b only here" in node.first_difference(["a", "b"], ["a"])
-    assert "item 2: b only there" in node.first_difference(["a"], ["a", "b"])
-    assert node.can_be_ordered(["a", "b"], ["b", "a"])
-    assert not node.can_be_ordered(["a", "a"], ["a", "a"])
-    assert not node.can_be_ordered(["a"], ["a", "b"])
-    assert node.can_be_ordered(["b"], ["a", "b"], chosen=True)
-    assert not node.can_be_ordered(["a", "c"], ["a", "b", "d"], chosen=True)
+    assert "item 2: nothing there, b here" in node.first_difference(["a", "b"], ["a"])
+    assert "item 2: b there, nothing here" in node.first_difference(["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "chosen", "agree"),
+    [
+        ("ab", "ba", False, True),
+        ("aab", "aba", False, False),
+        ("a", "ab", False, False),
+        ("b", "ab", True, True),
+        ("ac", "abd", True, False),
+    ],
+)
+def test_the_same_items_are_put_in_our_order(ours: str, theirs: str, chosen: bool, agree: bool) -> None:
+    items: Any = [SimpleNamespace(nodeid=name) for name in theirs]
+    go = messages.Go(list(ours), {}, {}, chosen)
+    if agree:
+        assert [item.nodeid for item in node.in_order(items, go)] == list(ours)
+    else:
+        with pytest.raises(OndolError):
+            node.in_order(items, go)
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))

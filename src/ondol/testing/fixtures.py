@@ -41,9 +41,7 @@ def device(request: pytest.FixtureRequest) -> DeviceName:
 class FatalFile(pytest.File):
     """A file that crashed or hung when it was imported; collecting it is an error instead of an end."""
 
-    def __init__(self, *, reason: str = "", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.reason = reason
+    reason = ""
 
     def collect(self) -> list[pytest.Item]:
         raise self.CollectError(f"this file ended the process that collected it: {self.reason}")
@@ -60,5 +58,7 @@ class KnownFaults:
         for fault in self._config.getoption("ondol_collection_fault"):
             path, _, reason = fault.partition("=")
             if os.path.realpath(module_path) == os.path.realpath(os.path.join(self._config.rootpath, path)):
-                return FatalFile.from_parent(parent, path=module_path, reason=reason)
+                file = FatalFile.from_parent(parent, path=module_path)
+                file.reason = reason
+                return file
         return None

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
+from itertools import zip_longest
 
 import pytest
 
@@ -52,33 +52,25 @@ def adopt() -> NodeProcess | None:
 
 
 def in_order(items: Sequence[pytest.Item], go: messages.Go) -> list[pytest.Item]:
-    """Those that the controller collected, in its order. Raises `OndolError` when they are not the same."""
+    """Those that the controller collected, in its order: a plugin may have shuffled them. `go.chosen`: they are a part
+    of what is collected here. Raises `OndolError` when they are not the same.
+    """
     here = [item.nodeid for item in items]
     if list(go.ids) == here:
         return list(items)
-    if not can_be_ordered(go.ids, here, chosen=go.chosen):
-        raise OndolError(first_difference(go.ids, here))
-    known = {item.nodeid: item for item in items}
-    return [known[nodeid] for nodeid in go.ids]
-
-
-def can_be_ordered(ours: Sequence[str], theirs: Sequence[str], *, chosen: bool = False) -> bool:
-    """The same items, each once: a plugin shuffled them, and they can be put in our order. `chosen`: ours are a part of
-    what was collected here, so there may be more of them there.
-    """
-    once = len(ours) == len(set(ours)) and len(theirs) == len(set(theirs))
-    return once and (set(ours) <= set(theirs) if chosen else set(ours) == set(theirs))
+    known, wanted = dict(zip(here, items, strict=True)), set(go.ids)
+    each_once = len(known) == len(here) and len(wanted) == len(go.ids)
+    if each_once and (wanted <= known.keys() if go.chosen else wanted == known.keys()):
+        return [known[nodeid] for nodeid in go.ids]
+    raise OndolError(first_difference(go.ids, here))
 
 
 def first_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
     """In words, where the two lists part."""
     counts = f"it collected {len(theirs)} items, the controller {len(ours)}"
-    for number, (own, other) in enumerate(zip(ours, theirs, strict=False), 1):
-        if own != other:
-            return f"{counts}; the first difference is item {number}: {other} there, {own} here"
-    longer, where = (theirs, "there") if len(theirs) > len(ours) else (ours, "here")
-    shorter = min(len(ours), len(theirs))
-    return f"{counts}; the first difference is item {shorter + 1}: {longer[shorter]} only {where}"
+    pairs = enumerate(zip_longest(ours, theirs, fillvalue="nothing"), 1)
+    number, own, other = next((number, own, other) for number, (own, other) in pairs if own != other)
+    return f"{counts}; the first difference is item {number}: {other} there, {own} here"
 
 
 class NodePlugin:
@@ -154,8 +146,8 @@ class NodePlugin:
         limits = Limits(**go.limits)
         if self._why_not_fork:
             self._replace_this_process(session, limits, rules)
-        base: Path | None = pytest_inside.base_temp(session.config)
-        be_agent(Agent(self._node_process.channel, fork_launcher(session, base), limits, rules))
+        launcher = fork_launcher(session, pytest_inside.base_temp(session.config))
+        be_agent(Agent(self._node_process.channel, launcher, limits, rules))
 
     def _replace_this_process(self, session: pytest.Session, limits: Limits, rules: Rules) -> None:
         """What collecting started here (threads, device contexts) must not live on in an agent. Never returns."""

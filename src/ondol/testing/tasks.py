@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from ondol.errors import UsageError
 from ondol.fleet.controller.plan import wishes_of
 from ondol.fleet.model import EXIT_CODE, TASK_SUFFIX
 from ondol.fleet.worker import prepared
@@ -186,20 +185,17 @@ class RuntimeItem(_TaskItem):
     def _open(self) -> Any:
         runtime = self._class()
         if hasattr(runtime, "open"):
-            first = self._first_task(runtime.open)
+            first = []
+            if "task" in inspect.signature(runtime.open).parameters:
+                # Many runtimes are started with binaries that `prepare` has built.
+                self.task.prepared = prepared.unpack(self.name, self.ondol_prepared)
+                first = [self.task]
             try:
                 runtime.open(self.device(), *first)
             except Exception as error:
                 self.ondol_open_failed = True
                 raise RuntimeOpenFailed(f"RuntimeOpenFailed: {self.ondol_runtime} on {self.device().names}: {error}")
         return runtime
-
-    def _first_task(self, function: Callable[..., None]) -> list[Task]:
-        """For an `open(device, task)`: many runtimes are started with binaries that `prepare` has built."""
-        if "task" not in inspect.signature(function).parameters:
-            return []
-        self.task.prepared = prepared.unpack(self.name, self.ondol_prepared)
-        return [self.task]
 
     def _close(self, runtime: Any) -> None:
         if fault := _ask(runtime):
@@ -212,18 +208,6 @@ class RuntimeItem(_TaskItem):
         self.config.stash[_OPEN_RUNTIMES][self.ondol_runtime].run(self.task)
 
 
-def select(items: list[pytest.Item], wanted: list[str]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """Those of the wanted runtimes, and the others."""
-    names = [str(getattr(item, "runtime_name", "") or wishes_of(item).get("runtime", "")) for item in items]
-    for name in wanted:
-        if name not in names:
-            raise UsageError(
-                f"--runtime: nothing collected has a runtime {name!r}{task_table.near(name, {*names} - {''})}"
-            )
-    kept = [item for item, name in zip(items, names, strict=True) if name in wanted]
-    return kept, [item for item, name in zip(items, names, strict=True) if name not in wanted]
-
-
 class TaskPlugin:
     """Collects tasks; registered only in runs of ours."""
 
@@ -234,11 +218,14 @@ class TaskPlugin:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if not self._runtimes:
             return
-        try:
-            items[:], others = select(items, self._runtimes)
-        except UsageError as error:
-            raise pytest.UsageError(str(error))
-        config.hook.pytest_deselected(items=others)
+        found = [(item, str(getattr(item, "runtime_name", "") or wishes_of(item).get("runtime", ""))) for item in items]
+        names = {name for _, name in found}
+        for name in self._runtimes:
+            if name not in names:
+                there = task_table.near(name, names - {""})
+                raise pytest.UsageError(f"--runtime: nothing collected has a runtime {name!r}{there}")
+        items[:] = [item for item, name in found if name in self._runtimes]
+        config.hook.pytest_deselected(items=[item for item, name in found if name not in self._runtimes])
 
     @pytest.hookimpl
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
