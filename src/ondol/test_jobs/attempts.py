@@ -1,17 +1,16 @@
 """When attempts of a test run were at work that ended badly, or have not ended: what was written then may be half."""
 
-import json
 import math
 import os
 from pathlib import Path
 
+from ondol.fleet.journal import End, Start, events_in
 from ondol.room.harvest import SETTLING, Span
 
 #: A process that ended like this had reached the end of its item.
 _ORDERLY = frozenset({"passed", "failed", "error", "skipped", "xfailed", "xpassed", "done"})
 #: Seconds from the start of an attempt until we hear of it, on a busy machine.
 _LATE = 1.0
-_MARKS = (b'"e": "start"', b'"e": "end"')
 
 
 class Attempts:
@@ -56,18 +55,13 @@ class InJournal(Attempts):
                     if not line.endswith(b"\n"):
                         break
                     self._read += len(line)
-                    self._take(line)
+                    for now, event in events_in(line):
+                        if isinstance(event, Start):
+                            # A preparation that failed has no device, and is told of when it is over.
+                            late = _LATE if event.device else SETTLING
+                            self.start(event.item, event.attempt, now, late)
+                        elif isinstance(event, End):
+                            self.end(event.item, event.attempt, event.outcome, now)
         except OSError:
             pass  # not begun: nothing runs yet
         return self._all()
-
-    def _take(self, line: bytes) -> None:
-        if not any(mark in line[:64] for mark in _MARKS):
-            return
-        event = json.loads(line)
-        item, attempt, now = event["item"], event["attempt"], event["t"]
-        if event["e"] == "start":
-            # A preparation that failed has no device, and is told of when it is over.
-            self.start(item, attempt, now, _LATE if event["device"] else SETTLING)
-        else:
-            self.end(item, attempt, event["outcome"], now)
