@@ -170,7 +170,9 @@ def convert(option: Option, raw: Any, origin: str = TYPED_HERE, directory: str =
         value = reader(raw)
         if known and value not in known:
             raise ValueError
-        return _resolved(value, directory) if option.kind == "path" else value
+        if option.kind == "path" and directory:
+            return os.path.normpath(os.path.join(directory, os.path.expanduser(value)))
+        return value
     except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         typed = origin == TYPED_HERE
         raise UsageError(
@@ -195,10 +197,6 @@ def _path(raw: Any) -> Any:
     return _good(path, path and "://" not in path and "\0" not in path)
 
 
-def _resolved(path: str, directory: str) -> str:
-    return os.path.normpath(os.path.join(directory, os.path.expanduser(path))) if directory else path
-
-
 _FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -208,10 +206,6 @@ def _flag(raw: Any) -> bool:
 
 def _switch(raw: Any) -> str:
     return "auto" if raw == "auto" else "on" if _flag(raw) else "off"
-
-
-def _choice(raw: Any) -> Any:
-    return _switch(raw) if isinstance(raw, bool) else raw  # TOML's true and false, for `on` and `off`
 
 
 def _items(raw: Any) -> list[Any]:
@@ -250,7 +244,8 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "path": (_path, "a path: name a directory or a file; this version speaks no s3://"),
     "name": (lambda raw: _good(raw, is_plain_name(raw)), "a plain name: letters, digits, . _ - only"),
     "flag": (_flag, "true or false"),
-    "choice": (_choice, ""),
+    # TOML's true and false, for `on` and `off`.
+    "choice": (lambda raw: _switch(raw) if isinstance(raw, bool) else raw, ""),
     "switch": (_switch, "auto, on or off"),
     "list": (_list, "names, separated by commas"),
     "names": (_list, "names, separated by commas"),

@@ -53,7 +53,10 @@ def main(parsed: argparse.Namespace) -> int:
     checks = registry.choose(parsed.only, parsed.skip)
     settings = flags.settings(parsed)
     patience = parsed.timeout
-    machine = _machine(settings, patience or _TOUCH)
+    groups = frozenset([os.getegid(), *os.getgroups()])
+    room_dir = os.path.abspath(settings.room_dir) if settings.room_dir else ""
+    who = (os.geteuid(), os.getegid(), groups, _store(settings, patience or _TOUCH), bool(settings.store))
+    machine = Machine(os.environ, *who, open_store.judge(settings.trust), tuple(settings.trust), room_dir)
     bounds = Bounds(parsed.limit, parsed.walk_time)
 
     def look(bar: ProgressBar) -> list[Subject]:
@@ -75,16 +78,6 @@ def main(parsed: argparse.Namespace) -> int:
     output.answer("doctor", facts, lines, as_json=parsed.json)
     failing = counts[ERROR] + (counts[WARNING] if parsed.strict else 0)
     return exitcodes.DOCTOR_FOUND if failing else exitcodes.OK
-
-
-def _machine(settings: Settings, seconds: float) -> Machine:
-    groups = frozenset([os.getegid(), *os.getgroups()])
-    room_dir = os.path.abspath(settings.room_dir) if settings.room_dir else ""
-    judge = open_store.judge(settings.trust)
-    where = _store(settings, seconds)
-    trusted = tuple(settings.trust)
-    who = (os.geteuid(), os.getegid(), groups)
-    return Machine(os.environ, *who, where, bool(settings.store), judge, trusted, room_dir)
 
 
 def _store(settings: Settings, seconds: float) -> str:
@@ -160,8 +153,8 @@ def _finding(finding: Finding) -> list[str]:
     text = [
         f"  {finding.severity.upper()} {finding.check}: {printable(finding.what)}",
         f"    where  {where}",
+        f"    why    {printable(finding.why)}",
     ]
-    text.append(f"    why    {printable(finding.why)}")
     return [*text, f"    fix    {printable(finding.fix)}"] if finding.fix else text
 
 
@@ -177,7 +170,11 @@ def _as_json(result: list[Subject], counts: Counter[str], uid: int, repairs: lis
         **{f"{severity}s": counts[severity] for severity in SEVERITIES},
         "examined": [_examined_json(one) for one in result],
         "findings": [_finding_json(one, finding) for one in result for finding in one.findings],
-        "repairs": [_repair_json(one) for one in repairs],
+        "repairs": [
+            {"action": one.action, "path": one.path, "command": repair.as_command(one)}
+            | {"done": one.done, "refused": one.refused}
+            for one in repairs
+        ],
     }
 
 
@@ -199,8 +196,3 @@ def _finding_json(one: Subject, finding: Finding) -> dict[str, Any]:
     fields = {"subject": one.path, "check": finding.check, **finding._asdict(), "where": finding.where._asdict()}
     repairs = fields.pop("repairs")
     return {**fields, "safe": bool(repairs)}
-
-
-def _repair_json(one: Repair) -> dict[str, Any]:
-    told = {"action": one.action, "path": one.path, "command": repair.as_command(one)}
-    return {**told, "done": one.done, "refused": one.refused}

@@ -38,18 +38,14 @@ def main(parsed: argparse.Namespace) -> int:
         ]
         output.answer("faults", {"faults": facts}, lines, as_json=parsed.json)
         return exitcodes.OK
-    explanation = _read(_logs(parsed.logs))
+    if parsed.logs.count("-") > 1:
+        raise UsageError("standard input can be read only once", hint="ondol explain --help")
+    if not parsed.logs and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError("there is no log to explain", hint="ondol explain LOG, or pipe one into it")
+    explanation = _read(parsed.logs or ["-"])
     lines = text.text(explanation, every_name=parsed.all).split("\n")
     output.answer("explain", text.as_json(explanation), lines, as_json=parsed.json)
     return exitcodes.OK if explanation.faults else exitcodes.NOTHING_KNOWN
-
-
-def _logs(given: list[str]) -> list[str]:
-    if given.count("-") > 1:
-        raise UsageError("standard input can be read only once", hint="ondol explain --help")
-    if not given and (sys.stdin is None or sys.stdin.isatty()):
-        raise UsageError("there is no log to explain", hint="ondol explain LOG, or pipe one into it")
-    return given or ["-"]
 
 
 def _read(logs: list[str]) -> Explanation:

@@ -22,26 +22,19 @@ from ondol.trust.settings import load
 def main(parsed: argparse.Namespace) -> None:
     rows = registry.choose(parsed.names) if parsed.names else registry.everything()
     found = [_describe(row) for row in rows]
-    lines = [line for tool in found for line in ("", *_about(tool))] if parsed.names else ["", *_legend(found)]
-    output.answer("tools", {"tools": found}, [*_overview(found), *lines], as_json=parsed.json)
+    cells = [(t["name"], t["versions"], t["class"], t["in_a_job"], _short(t["location"])) for t in found]
+    lines = columns.lines(("tool", "versions", "class", "in a job", "cache now"), cells)
+    if parsed.names:
+        lines += [line for tool in found for line in ("", *_about(tool))]
+    else:
+        used = sorted({tool["class"] for tool in found})
+        lines += ["", "class: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in used)]
+        lines.append("ondol tools NAME tells what is set for one, and whose value wins.")
+    output.answer("tools", {"tools": found}, lines, as_json=parsed.json)
 
 
-def _overview(found: list[dict[str, Any]]) -> list[str]:
+def _short(path: str) -> str:
     home = os.path.expanduser("~")
-    cells = [
-        (tool["name"], tool["versions"], tool["class"], tool["in_a_job"], _short(tool["location"], home))
-        for tool in found
-    ]
-    return columns.lines(("tool", "versions", "class", "in a job", "cache now"), cells)
-
-
-def _legend(found: list[dict[str, Any]]) -> list[str]:
-    used = sorted({tool["class"] for tool in found})
-    classes = "class: " + "; ".join(f"{letter} {table.SHARING[letter]}" for letter in used)
-    return [classes, "ondol tools NAME tells what is set for one, and whose value wins."]
-
-
-def _short(path: str, home: str) -> str:
     return "~" + path[len(home) :] if path.startswith(home + "/") else path
 
 

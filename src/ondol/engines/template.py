@@ -72,14 +72,11 @@ def split(template: str) -> list[str]:
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in KNOWN)
         raise UsageError(f"--launch: there is no {{{unknown[0]}}}", hint=f"there are {known}")
-    inner = any("\0agent" in word or "{agent}" in word for word in words)
-    if not inner:
+    if not any("\0agent" in word or "{agent}" in word for word in words):
         raise UsageError(
             f"--launch: {template!r} does not say where the node program is started",
             hint="put {agent} there: --launch 'ssh HOST \"exec {agent}\"'",
         )
-    if not words or not words[0] or words[0].startswith("\0gpus"):
-        raise UsageError("--launch: the template is empty")
     return words
 
 

@@ -28,31 +28,25 @@ class Comparison(NamedTuple):
 def compare(before: PastRun, after: PastRun) -> Comparison:
     both = [(nodeid, before.items[nodeid], now) for nodeid, now in after.items.items() if nodeid in before.items]
     failed = [nodeid for nodeid, now in after.items.items() if now.failed]
+    known = {nodeid for nodeid, was in before.items.items() if was.failed}
     slower = [(nodeid, was.seconds, now.seconds) for nodeid, was, now in both if _slower(was, now)]
+    colder = None
+    if before.compiled is not None and after.compiled is not None and after.compiled > before.compiled:
+        colder = before.compiled, after.compiled
     return Comparison(
-        [nodeid for nodeid in failed if not _failed(before, nodeid)],
-        [nodeid for nodeid in failed if _failed(before, nodeid)],
+        [nodeid for nodeid in failed if nodeid not in known],
+        [nodeid for nodeid in failed if nodeid in known],
         [nodeid for nodeid, was, now in both if was.failed and not now.failed and not now.unknown],
         sorted(slower, key=lambda one: one[1] - one[2]),
         [nodeid for nodeid in after.items if nodeid not in before.items],
         [nodeid for nodeid in before.items if nodeid not in after.items],
-        _colder(before, after),
+        colder,
     )
-
-
-def _failed(run: PastRun, nodeid: str) -> bool:
-    return nodeid in run.items and run.items[nodeid].failed
 
 
 def _slower(was: Outcome, now: Outcome) -> bool:
     ended = was.verdict == now.verdict == "passed"
     return ended and now.seconds > FACTOR * was.seconds and now.seconds - was.seconds > SECONDS
-
-
-def _colder(before: PastRun, after: PastRun) -> tuple[int, int] | None:
-    if before.compiled is None or after.compiled is None or after.compiled <= before.compiled:
-        return None
-    return before.compiled, after.compiled
 
 
 def lines(found: Comparison, most: int = 50) -> Iterator[str]:

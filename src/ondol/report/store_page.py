@@ -38,7 +38,11 @@ def render(facts: Mapping[str, Any]) -> str:
         f"{units.size(facts['free_bytes'])} free on {escape(facts['file_system'])}.</p>",
         *_days(facts["jobs"]),
         "<h2>By tool</h2>",
-        _table("What the store holds", ("tool", "entries", "packed"), _tools(facts["tools"])),
+        _table(
+            "What the store holds",
+            ("tool", "entries", "packed"),
+            ((tool["tool"], str(tool["entries"]), units.size(tool["bytes"])) for tool in facts["tools"]),
+        ),
         "<h2>By lane</h2>",
         _table(
             "A lane is one user's part of the store",
@@ -53,10 +57,6 @@ def render(facts: Mapping[str, Any]) -> str:
         f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head>\n<body><main>\n" + "\n".join(parts) + "\n</main></body></html>\n"
     )
-
-
-def _tools(tools: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, ...]]:
-    return ((tool["tool"], str(tool["entries"]), units.size(tool["bytes"])) for tool in tools)
 
 
 def lane_cells(lane: Mapping[str, Any]) -> tuple[str, ...]:
@@ -143,10 +143,7 @@ def metrics(facts: Mapping[str, Any]) -> str:
         lines += [f"# HELP ondol_store_{name} {text}", f"# TYPE ondol_store_{name} gauge"]
         for row in facts["jobs"] if name in _JOBS else [facts]:
             labels = {"store": facts["store"]} | {label: row[label] for label in ("day", "tool") if name in _JOBS}
-            told = ",".join(f'{label}="{_in_quotes(said)}"' for label, said in labels.items())
+            escaped = {k: v.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for k, v in labels.items()}
+            told = ",".join(f'{label}="{said}"' for label, said in escaped.items())
             lines.append(f"ondol_store_{name}{{{told}}} {row[name]}")
     return "\n".join(lines) + "\n"
-
-
-def _in_quotes(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -70,27 +70,23 @@ class Client:
         if self._helper is None:
             self.start()
         self.asked += 1
+        assert self._helper is not None
+        asking, answering = self._helper.stdin, self._helper.stdout
+        assert asking is not None
+        assert answering is not None
         try:
-            return self._exchange(line)
+            asking.write(line.encode() + b"\n")
+            asking.flush()
+            if not select.select([answering], [], [], PATIENCE)[0]:
+                raise TimeoutError(f"no answer for {PATIENCE:g} s")
+            said = answering.readline()
+            if not said:
+                raise BrokenPipeError("it ended")
+            return dict(json.loads(said))
         except (OSError, ValueError) as error:
             self.broken = f"the process that answers device questions failed: {error}"
             self.close()
             return None
-
-    def _exchange(self, line: str) -> dict[str, Any]:
-        helper = self._helper
-        assert helper is not None
-        assert helper.stdin is not None
-        assert helper.stdout is not None
-        helper.stdin.write(line.encode() + b"\n")
-        helper.stdin.flush()
-        if not select.select([helper.stdout], [], [], PATIENCE)[0]:
-            raise TimeoutError(f"no answer for {PATIENCE:g} s")
-        said = helper.stdout.readline()
-        if not said:
-            raise BrokenPipeError("it ended")
-        answer: dict[str, Any] = json.loads(said)
-        return answer
 
     def close(self) -> None:
         """Let the device go, and keep what was learnt."""

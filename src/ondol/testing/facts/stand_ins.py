@@ -25,7 +25,9 @@ Function = Callable[..., Any]
 
 
 class StandIns:
-    """The functions that were replaced in this process, and who touched the device in spite of them."""
+    """The functions that were replaced in this process, and who touched the device in spite of them; a plugin of
+    pytest, which knows when the collection is over.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -55,6 +57,15 @@ class StandIns:
         self._replaced.clear()
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.client.close()
+        line = threads.culprit(self.touched, str(session.config.rootpath), (f"{os.sep}torch{os.sep}",))
+        session.config.stash[fork_check.TOUCHED] = line or self.client.broken
+
+    def pytest_unconfigure(self) -> None:
+        self.client.close()
 
     # ------------------------------------------------------------------ replacing
 
@@ -170,32 +181,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def begin(choice: str) -> FactsPlugin | None:
+def begin(choice: str) -> StandIns | None:
     """`auto`: where there is a device to ask. To be called before any conftest is loaded."""
     if choice == "off" or (choice == "auto" and not fork_check.device_nodes()):
         return None
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return FactsPlugin(Client(kept_file(Path(base) / "ondol" / "device-facts")))
-
-
-class FactsPlugin:
-    """Knows at the end who touched a device in spite of us, and lets the helper go."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._stand_ins = StandIns(client)
-        self._stand_ins.install()
-        self.real_again = self._stand_ins.real_again
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._client.close()
-        session.config.stash[fork_check.TOUCHED] = self._blame(str(session.config.rootpath))
-
-    def pytest_unconfigure(self) -> None:
-        self._client.close()
-
-    def _blame(self, root: str) -> str:
-        stack: list[traceback.FrameSummary] = self._stand_ins.touched
-        line = threads.culprit(stack, root, (f"{os.sep}torch{os.sep}",))
-        return line or self._client.broken
+    made = StandIns(Client(kept_file(Path(base) / "ondol" / "device-facts")))
+    made.install()
+    return made
