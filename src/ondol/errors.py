@@ -1,16 +1,5 @@
 """Everything Ondol can say went wrong.
 
-    OndolError
-    ├── UsageError         the user typed or configured something we cannot act on
-    ├── StoreError         the store cannot be used as asked: missing, unreadable, foreign, full …
-    │   ├── StoreMissing   there is no store there
-    │   └── StoreFormat    there is one, of a format this version does not speak
-    ├── PackError          bytes that claim to be a pack and are not a good one
-    ├── EntryRefused       a tool's entry that must not travel, and why
-    ├── EntryUntrusted     a good entry that this reader must not use: not signed as asked for, or revoked
-    ├── EntryUnfit         a good entry that was made from other things than are here
-    └── RoomError          no private room could be opened
-
 Each error has four parts, printed in this order: *what* happened to which thing, *because* of what was observed,
 *note* what Ondol does now, *hint* what to type. Errors are leaves: they import nothing of ours, and only `cli` and
 `report` turn them into text.
@@ -57,10 +46,6 @@ class StoreError(OndolError):
 
 class StoreMissing(StoreError):
     """Nothing is there yet."""
-
-
-class StoreFormat(StoreError):
-    """The store was written by a version whose format we do not speak."""
 
 
 class PackError(OndolError):

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ondol import exitcodes
 from ondol.config import convert
 from ondol.errors import OndolError
-from ondol.fleet import devices, fork_check, journal, pytest_inside
+from ondol.fleet import devices, fork_check, journal, journals, pytest_inside
 from ondol.fleet.record import Book, RunRecord
 from ondol.fleet.worker import spawned
 from ondol.foreign_text import printable
@@ -110,7 +111,7 @@ def wanted(config: pytest.Config) -> str:
 def take_over(config: pytest.Config) -> None:
     """Become a worker, a node's program or the whole run, as this pytest was started to be."""
     obey_the_ini_file(config, config.option)
-    xdist_options.take_away(config)
+    config.option.numprocesses, config.option.tx = None, []  # xdist has read them again, for its own `pytest_configure`
     if not config.pluginmanager.hasplugin("xdist"):
         config.addinivalue_line("markers", "xdist_group(name): items of one group stay together on one worker")
         config.pluginmanager.register(xdist_options, "ondol-xdist")
@@ -159,14 +160,14 @@ class Runner:
     def __init__(self, config: pytest.Config) -> None:
         self.far: Far | None = config.stash.get(FAR, None)
         self.fleet = self.far.fleet if self.far else config.stash[FLEET]
+        path = Path(config.getoption("ondol_journal") or journals.new_path())
         try:
             rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
             # Before this run has a journal, which would be the latest.
             self.earlier = past_runs.earlier(rerun, history, config.rootpath) if rerun else None
             self.known = past_runs.known_entries(config.rootpath) if config.getoption("ondol_known") else []
-            self.book = Book(run_session.journal_path(config))
+            self.book = Book(path)
         except OSError as error:
-            path = run_session.journal_path(config)
             raise pytest.UsageError(f"--journal {path}: {error}. Nothing was run; name a file that can be made")
         except OndolError as error:
             raise pytest.UsageError(str(error))

@@ -264,7 +264,7 @@ def test_marker_is_read_however_it_is_spaced_and_never_in_a_format_to_come(tmp_p
     path.write_text(written.replace(short.identity, 'a", "writers": {"any": true}, "id": "b'))
     assert marker.read(root, "x").writers == marker.Writers()  # the last of two keys counts, and it names nobody
     path.write_text(written.replace('"format": 1', '"format": 9'))
-    with pytest.raises(errors.StoreFormat):
+    with pytest.raises(errors.StoreError, match="format"):
         marker.read(root, "x")
     os.close(root)
 

@@ -70,17 +70,13 @@ def _hand_out(opened: Opened, room: Room, parsed: argparse.Namespace) -> None:
     if parsed.format in RUNTIMES:
         _say_flags(parsed.format, room, env)
     elif parsed.format == "json":
-        mount = {"source": room.inner, "target": room.seen_as, "mode": "rw"}
-        output.say_json("open", {"room": room.path, "mount": mount, "env": env, **_told(opened)})
+        report, mount = opened.report, {"source": room.inner, "target": room.seen_as, "mode": "rw"}
+        tools = {tool.name: {"managed": tool.managed, "filled": tool.filled} for tool in report.tools.values()}
+        told = {"tools": tools, "warnings": report.warnings, "remarks": report.remarks}
+        output.say_json("open", {"room": room.path, "mount": mount, "env": env, **told})
     elif parsed.format == "env":
         for name, value in env.items():
             output.data(f"export {name}={shlex.quote(value)}")
-
-
-def _told(opened: Opened) -> dict[str, object]:
-    report = opened.report
-    tools = {tool.name: {"managed": tool.managed, "filled": tool.filled} for tool in report.tools.values()}
-    return {"tools": tools, "warnings": report.warnings, "remarks": report.remarks}
 
 
 def _say_flags(name: str, room: Room, env: dict[str, str]) -> None:

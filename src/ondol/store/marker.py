@@ -15,7 +15,7 @@ from collections.abc import Callable
 from shlex import quote
 from typing import Any, NamedTuple
 
-from ondol.errors import StoreError, StoreFormat, StoreMissing
+from ondol.errors import StoreError, StoreMissing
 from ondol.foreign_text import is_number, is_pattern, matches
 from ondol.host import files
 
@@ -153,7 +153,7 @@ def read(root: int, where: str) -> Marker:
         fields = json.loads(data)
         version = fields["format"]
         if type(version) is int and version > FORMAT:
-            raise StoreFormat(
+            raise StoreError(
                 f"the store at {where} has format {version}",
                 because=f"this version of Ondol speaks format {FORMAT}",
                 hint="pip install --upgrade ondol, or name another --store",

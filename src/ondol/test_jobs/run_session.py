@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ondol.engines.api import NodeOptions
-from ondol.fleet import journal, journals, pytest_inside, schedule, xdist
+from ondol.fleet import journal, pytest_inside, schedule, xdist
 from ondol.fleet.controller import history
 from ondol.fleet.controller.controller import Controller, RunSettings
 from ondol.fleet.controller.plan import Plan, make_plan
@@ -80,11 +80,6 @@ def make_slots(fleet: Fleet, workers: int, prepares: int) -> list[Slot]:
     ]
     cpus = min(prepares, max(1, os.cpu_count() or 1))
     return slots + [Slot(f"prepare{n}", "") for n in range(cpus if fleet.devices else 0)]
-
-
-def journal_path(config: pytest.Config) -> Path:
-    chosen = option(config, "journal")
-    return Path(chosen) if chosen else journals.new_path()
 
 
 def estimates_path(config: pytest.Config) -> Path | None:

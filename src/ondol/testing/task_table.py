@@ -4,29 +4,22 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ondol.errors import closest
 
 _TABLES = ("discover", "runtime", "task")
 
 
-class TaskFileError(Exception):
-    """The file makes no sense; says where and why."""
+#: The file makes no sense; says where and why.
+TaskFileError = pytest.Collector.CollectError
 
 
-@dataclass
-class TaskTable:
-    """One file."""
-
-    runtimes: dict[str, type] = field(default_factory=dict)
-    #: Runtime by runtime, in their order within each.
-    tasks: list[dict[str, Any]] = field(default_factory=list)
-
-
-def read(path: Path) -> TaskTable:
+def read(path: Path) -> tuple[dict[str, type], list[dict[str, Any]]]:
+    """Its runtimes by name; its tasks, runtime by runtime, in their order within each."""
     from ondol.host import toml  # most suites have no such file
 
     try:
@@ -43,7 +36,7 @@ def read(path: Path) -> TaskTable:
         _check(path, entry, runtimes, seen)
     # A worker holds one runtime. Two that took turns would have it replaced, and the device opened anew, each time.
     turns = list(dict.fromkeys(str(entry.get("runtime")) for entry in tasks))
-    return TaskTable(runtimes, sorted(tasks, key=lambda entry: turns.index(str(entry.get("runtime")))))
+    return runtimes, sorted(tasks, key=lambda entry: turns.index(str(entry.get("runtime"))))
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -67,19 +67,14 @@ class TaskFile(pytest.File):
     """One file of tasks."""
 
     def collect(self) -> Iterable[pytest.Item]:
-        try:
-            table = task_table.read(self.path)
-        except task_table.TaskFileError as error:
-            raise self.CollectError(str(error))
-        for entry in table.tasks:
-            yield self._item(entry, table.runtimes)
-
-    def _item(self, entry: dict[str, Any], runtimes: dict[str, type]) -> pytest.Item:
-        name, runtime = entry["name"], entry.get("runtime", "")
-        if "command" in entry:
-            return CommandItem.from_parent(self, name=name, entry=entry)
-        key = f"{self.nodeid}:{runtime}"
-        return RuntimeItem.from_parent(self, name=name, entry=entry, runtime=key, made=runtimes[runtime])
+        runtimes, tasks = task_table.read(self.path)
+        for entry in tasks:
+            name, runtime = entry["name"], entry.get("runtime", "")
+            if "command" in entry:
+                yield CommandItem.from_parent(self, name=name, entry=entry)
+            else:
+                key = f"{self.nodeid}:{runtime}"
+                yield RuntimeItem.from_parent(self, name=name, entry=entry, runtime=key, made=runtimes[runtime])
 
 
 class _TaskItem(pytest.Item):

@@ -76,11 +76,6 @@ def put_aside(config: pytest.Config) -> None:
     options.numprocesses, options.tx, options.distload, options.dist = None, [], False, "no"
 
 
-def take_away(config: pytest.Config) -> None:
-    """xdist has read them again, for its own `pytest_configure`."""
-    config.option.numprocesses, config.option.tx = None, []
-
-
 def check(config: pytest.Config) -> None:
     wish = config.stash[XDIST_OPTIONS]
     if wish.tx:
