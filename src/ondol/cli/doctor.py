@@ -123,7 +123,7 @@ def _advice(result: list[Subject], repairs: list[Repair]) -> list[str]:
     advice = []
     if repairs:
         number = units.plural(len(repairs), "thing")
-        advice.append(f"{number} can be mended without asking anybody: ondol doctor --fix --dry-run shows them.")
+        advice.append(f"--fix can mend {number}: ondol doctor --fix --dry-run shows what it would do.")
     found = [finding for one in result if CACHE in one.roles for finding in one.findings]
     if any(finding.check in _ROOM_HELPS and finding.severity != NOTE for finding in found):
         advice.append("`ondol run` gives each job a cache of its own: owners, modes and locks do not matter there.")

@@ -65,7 +65,7 @@ def _check_cache(cache: str, *, selftest: bool) -> None:
         raise UsageError(f"--cache {cache!r} is {what}", hint=_USAGE)
     if selftest:
         raise UsageError(f"--cache {cache!r} does not exist", hint=f"mkdir {cache}, if it is no mistake")
-    _tell(f"warning: the cache {real} does not exist, and guard does not make it: only commands of this user wait")
+    _tell(f"warning: the cache {real} does not exist, and is not made: only your own commands wait for each other")
 
 
 def _guard(settings: Settings, command: list[str]) -> Callable[[], int]:

@@ -68,7 +68,7 @@ def _run(run: PastRun) -> str:
 def _test(nodeid: str, test: TestPast, *, story: bool) -> Iterator[str]:
     usual = "" if test.usual is None else f"{test.usual:.2f} s"
     flaky = f"{test.flaky_rate:.0%}"
-    yield f"{flaky:>4} flaky  {test.failures:4d} failed of {test.runs:4d} runs  {usual:>10}  {nodeid}"
+    yield f"{flaky:>4} flaky  failed in {test.failures:4d} of {test.runs:4d} runs  {usual:>10}  {nodeid}"
     for name, began, outcome in reversed(test.story[-_STORY:]) if story else ():
         word = outcome.verdict + (", flaky" if outcome.flaky else "") + (", muted" if outcome.known else "")
         yield f"    {name}  {_when(began)}  {outcome.seconds:8.2f} s  {word}"

@@ -78,8 +78,8 @@ running jobs see the old one or the new one. `remove` without a scope takes all 
 )
 def writers(parsed: argparse.Namespace) -> None:
     if bool(parsed.who) == (parsed.action == "list"):
-        hint = "ondol store writers --help"
-        raise UsageError(f"`{parsed.action}` does not take {len(parsed.who)} names", hint=hint)
+        needs = "takes no names" if parsed.who else "needs a name"
+        raise UsageError(f"`ondol store writers {parsed.action}` {needs}", hint="ondol store writers --help")
     path, given = location(flags.settings(parsed)), ",".join(parsed.who)
 
     def change(found: marker.Marker) -> marker.Marker:
@@ -94,7 +94,7 @@ def writers(parsed: argparse.Namespace) -> None:
     found = marker.look(path) if parsed.action == "list" else marker.rewrite(path, change)
     lines = [f"publishing for everybody: {found.writers}"]
     if parsed.action == "list":
-        lines = found.writers.words() or ["nobody named: each user reads its own entries and root's"]
+        lines = found.writers.words() or ["no writers: each user reads only its own entries and root's"]
     facts = {"store": path, "writers": found.writers.words(), "said_by": found.owner}
     output.answer("store-writers", facts, lines, as_json=parsed.json)
 

@@ -265,8 +265,8 @@ class Links:
         node.early = False
         node.enter("up", now)
         if node.spoilt:
-            text = f"it collected once more, after the controller, because beside it that had failed ({node.spoilt})"
-            self._events.append(messages.NodeNote(node.name, f"{text}; --collect-first saves the first time"))
+            text = f"it collected twice: beside the controller's own collection that had failed ({node.spoilt})"
+            self._events.append(messages.NodeNote(node.name, f"{text}; with --collect-first it waits and does it once"))
         devices = [{**d, "name": f"{node.name}/{d['name']}", "node": node.name} for d in offer.devices]
         workers = self.terms.workers_per_device
         slots = {

@@ -76,7 +76,7 @@ def run() -> int:
         if told["format"] != FORMAT:
             raise ValueError(f"format {told['format']}")
     except (ValueError, KeyError, TypeError) as error:
-        sys.stderr.write(f"ondol node: the controller speaks another language: {error}\n")
+        sys.stderr.write(f"ondol node: the controller's Ondol does not fit this one, {__version__}: {error}\n")
         return 2
     return _Program(stdio, told, rest).run()
 

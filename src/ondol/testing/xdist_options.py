@@ -38,7 +38,7 @@ def add(parser: pytest.Parser, manager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("xdist", "pytest-xdist's options, for runs with --ondol-devices")
     number = {"type": lambda text: int(text) if is_number(text) else text, "metavar": "N"}
     group._addoption("-n", "--numprocesses", dest="numprocesses", help="number of CPU workers, or auto", **number)
-    group.addoption("--maxprocesses", type=int, metavar="N", help="at most so many for `-n auto`")
+    group.addoption("--maxprocesses", type=int, metavar="N", help="at most this many for `-n auto`")
     group.addoption("--dist", choices=[*DISTS, "each"], default="no", help="what stays together on one worker")
     group._addoption("-d", action="store_true", dest="distload", help="the same as --dist load")
     group.addoption("--tx", action="append", default=[], metavar="SPEC", help="refused: use --ondol-devices")
