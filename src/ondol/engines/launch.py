@@ -121,10 +121,7 @@ class Launch:
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
-            try:
-                os.killpg(self._process.pid, number)
-            except ProcessLookupError:
-                killing.send(self._process.pid, number)
+            killing.send(-self._process.pid, number)  # to its group, which it leads
 
     def ended(self) -> bool:
         return self._process is None or self._process.poll() is not None

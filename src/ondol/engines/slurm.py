@@ -63,23 +63,20 @@ class SlurmEngine(Engine):
                 )
         _words("srun", self.step)
         _words("slurm", self.ask_for)
-        unset = "SLURM_JOB_ID" if not self.env.get("SLURM_JOB_ID") else "" if self._names() else "SLURM_JOB_NODELIST"
+        unset = [name for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST") if not self.env.get(name)]
         if unset and not self.ask_for:
             raise UsageError(
                 "--engine slurm: this is not inside an allocation",
-                because=f"{unset} is not set",
+                because=f"{unset[0]} is not set",
                 hint='ask for one: --slurm "-p gpu -N 2 --gpus-per-node=8 -t 1:00:00"; or run it from sbatch or salloc',
             )
-
-    def _names(self) -> str:
-        return self.env.get("SLURM_JOB_NODELIST") or self.env.get("SLURM_NODELIST", "")
 
     def open(self) -> None:
         self.check()
         if self.ask_for:
             self._allocate()
             return
-        self.job, names = self.env["SLURM_JOB_ID"], self._names()
+        self.job, names = self.env["SLURM_JOB_ID"], self.env["SLURM_JOB_NODELIST"]
         self._nodes = self._hostnames(names)
         if not self._nodes:
             raise UsageError(f"--engine slurm: scontrol cannot say which nodes {names!r} are")

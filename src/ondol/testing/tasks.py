@@ -126,15 +126,13 @@ class CommandItem(_TaskItem):
         if "prepare" in self.entry:
             self.ondol_prepare = self._prepare
 
-    def _environment(self) -> dict[str, str]:
-        return {name: str(value) for name, value in self.entry.get("env", {}).items()}
+    def _run(self, words: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, **{name: str(value) for name, value in self.entry.get("env", {}).items()}}
+        return subprocess.run(words, cwd=self.task.directory, env=env, text=True, check=False, **how)
 
     def _prepare(self) -> bool:
         command = [str(word) for word in self.entry["prepare"]]
-        environment = {**os.environ, **self._environment()}
-        done = subprocess.run(
-            command, cwd=self.task.directory, env=environment, capture_output=True, text=True, check=False
-        )
+        done = self._run(command, capture_output=True)
         if done.returncode:
             raise CommandFailed(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
         return True
@@ -142,11 +140,8 @@ class CommandItem(_TaskItem):
     def runtest(self) -> None:
         """Its output goes where the test's output goes."""
         words = [str(word).replace("{device}", self.device()) for word in self.entry["command"]]
-        environment = {**os.environ, **self._environment()}
         try:
-            done = subprocess.run(
-                words, cwd=self.task.directory, env=environment, stdin=subprocess.DEVNULL, check=False
-            )
+            done = self._run(words, stdin=subprocess.DEVNULL)
         except OSError as error:
             raise CommandFailed(f"{words[0]} cannot be started: {error}")
         self.user_properties.append((EXIT_CODE, done.returncode))
