@@ -54,10 +54,19 @@ def _read(option: Option, text: str) -> Any:
         raise ArgumentTypeError(error.line())
 
 
-def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    from ondol.testing import hookspecs
+class Hooks:
+    """Those that a suite or a vendor's plugin may implement."""
 
-    pluginmanager.add_hookspecs(hookspecs)
+    @pytest.hookspec(firstresult=True)
+    def pytest_ondol_device_fault(self, item: pytest.Item) -> str | None:
+        """Called in the worker after every item: what makes the device's context unusable from now on, or None.
+
+        Whoever says something ends the worker after this item; the next one runs in a fresh process.
+        """
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(Hooks)
 
 
 @pytest.hookimpl(tryfirst=True)

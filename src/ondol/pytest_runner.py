@@ -136,7 +136,6 @@ def take_over(config: pytest.Config) -> None:
         pytest_inside.stay_out_of_the_way(config, os.path.join(given, node_process.start.node) if given else "")
     config.pluginmanager.register(fixtures, "ondol-fixtures")
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
-    config.pluginmanager.register(fixtures.KnownFaults(config), "ondol-known-faults")
     if node_process is None:
         config.pluginmanager.register(Runner(config), "ondol-runner")
     else:
@@ -192,19 +191,19 @@ class Runner:
         root = self.config.rootpath
         try:
             if self.earlier is not None:
-                self._choose(items, past_runs.rerun(self.earlier, [item.nodeid for item in items], root))
+                self._choose(items, *past_runs.rerun(self.earlier, [item.nodeid for item in items], root))
             if shard:
-                self._choose(items, past_runs.shard(shard, [item.nodeid for item in items], history, root))
+                self._choose(items, *past_runs.shard(shard, [item.nodeid for item in items], history, root))
         except OndolError as error:
             raise pytest.UsageError(str(error))
 
-    def _choose(self, items: list[pytest.Item], chosen: past_runs.Chosen) -> None:
-        self.told += chosen.told
-        places = set(chosen.places)
-        left = [item for place, item in enumerate(items) if place not in places]
+    def _choose(self, items: list[pytest.Item], places: list[int], told: list[str]) -> None:
+        self.told += told
+        chosen = set(places)
+        left = [item for place, item in enumerate(items) if place not in chosen]
         if left:
             self.config.hook.pytest_deselected(items=left)
-            items[:] = [items[place] for place in chosen.places]
+            items[:] = [items[place] for place in places]
 
     def pytest_report_collectionfinish(self) -> list[str]:
         return [printable(f"ondol: {line}") for line in self.told]

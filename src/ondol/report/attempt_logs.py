@@ -18,10 +18,11 @@ class AttemptLogs:
 
     def write(self, number: int, item: ItemRecord) -> str:
         """What went wrong, once: logs never fail a run."""
+        if self._folder is None:
+            return ""
         try:
-            for attempt in item.attempts if self._folder else ():
-                assert self._folder is not None
-                self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for attempt in item.attempts:
                 path = self._folder / f"{self._names[number]}.{attempt.number}.log"
                 path.write_text(_text(item.nodeid, attempt), encoding="utf-8", errors="backslashreplace")
         except OSError as error:

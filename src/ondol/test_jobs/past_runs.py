@@ -6,7 +6,6 @@ import os
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ondol import units
 from ondol.config import Settings
@@ -58,13 +57,6 @@ def keep(journal: Path, where: str, record: RunRecord | None = None) -> str:
         return f"this run is not in the history in {where}: {error} (fix: --history DIR, one that answers)"
 
 
-class Chosen(NamedTuple):
-    """Places in the collected list, and what to say about it."""
-
-    places: list[int]
-    told: list[str]
-
-
 def earlier(name: str, history: str, root: Path) -> RunRecord:
     """The run that `--rerun` means; `latest` is this project's last one, if it is known. Raises `UsageError`."""
     found = settings()
@@ -73,7 +65,8 @@ def earlier(name: str, history: str, root: Path) -> RunRecord:
     return load(latest or journals.find(Path(name), where, believes))
 
 
-def rerun(record: RunRecord, ids: list[str], root: Path) -> Chosen:
+def rerun(record: RunRecord, ids: list[str], root: Path) -> tuple[list[int], list[str]]:
+    """Places in the collected list, and what to say about them."""
     places, gone = selection.again(record, ids)
     told = [f"rerun: {len(places)} of {len(ids)} items, which failed, were not run or were flaky in that run"]
     if gone and not places:
@@ -83,12 +76,12 @@ def rerun(record: RunRecord, ids: list[str], root: Path) -> Chosen:
         told.append(f"rerun: no longer there, or not collected by these arguments: {', '.join(gone[:_SHOWN])}{more}")
     if not gone and not places:
         told.append(f"rerun: nothing is left to run of that run's {units.plural(len(record.items), 'item')}")
-    return Chosen(places, told)
+    return places, told
 
 
-def shard(text: str, ids: list[str], history: str, root: Path) -> Chosen:
-    """Every part must be made from the same durations, whenever and wherever it starts: so only a history that was
-    named counts, and in it the runs before the commit that all parts have checked out.
+def shard(text: str, ids: list[str], history: str, root: Path) -> tuple[list[int], list[str]]:
+    """The same for one part of several. Every part must be made from the same durations, whenever and wherever it
+    starts: so only a history that was named counts, and in it the runs before the commit that all have checked out.
     """
     number, parts = selection.parse_shard(text)
     seconds, how = _durations(history, root)
@@ -96,7 +89,7 @@ def shard(text: str, ids: list[str], history: str, root: Path) -> Chosen:
     told = f"shard {number}/{parts}: {len(found.places)} of {len(ids)} items"
     if found.timed:
         told += f", {units.seconds(found.weight)} of {units.seconds(found.total)}"
-    return Chosen(found.places, [f"{told}, {how}; plan {found.plan}, which every shard must show"])
+    return found.places, [f"{told}, {how}; plan {found.plan}, the same in every shard"]
 
 
 def _durations(history: str, root: Path) -> tuple[dict[str, float], str]:
@@ -104,17 +97,12 @@ def _durations(history: str, root: Path) -> tuple[dict[str, float], str]:
     where = history or configured.history
     if not where:
         return {}, "by count (--history DIR, which all shards can read, balances by duration)"
-    time = _commit_time(root)
-    if time is None:
+    committed = asked(["git", "-C", str(root), "log", "-1", "--format=%ct"], 30.0)
+    if not is_number(committed):
         return {}, f"by count ({root} is no git checkout, and shards must agree on which runs of the history count)"
     runs, _ = kept.runs(where, believed(configured))
-    counted = past.newest(runs, time, _RUNS)
+    counted = past.newest(runs, float(committed), _RUNS)
     return past.usual(past.fold(counted)), f"by the durations of {units.plural(len(counted), 'run')} before this commit"
-
-
-def _commit_time(root: Path) -> float | None:
-    said = asked(["git", "-C", str(root), "log", "-1", "--format=%ct"], 30.0)
-    return float(said) if is_number(said) else None
 
 
 def known_entries(root: Path) -> list[known.KnownFailure]:

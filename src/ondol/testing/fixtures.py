@@ -47,18 +47,13 @@ class FatalFile(pytest.File):
         raise self.CollectError(f"this file ended the process that collected it: {self.reason}")
 
 
-class KnownFaults:
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """A file that killed an earlier collection is reported instead of imported, by everybody who collects."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-        for fault in self._config.getoption("ondol_collection_fault"):
-            path, _, reason = fault.partition("=")
-            if os.path.realpath(module_path) == os.path.realpath(os.path.join(self._config.rootpath, path)):
-                file = FatalFile.from_parent(parent, path=module_path)
-                file.reason = reason
-                return file
-        return None
+    for fault in parent.config.getoption("ondol_collection_fault"):
+        path, _, reason = fault.partition("=")
+        if os.path.realpath(module_path) == os.path.realpath(os.path.join(parent.config.rootpath, path)):
+            file = FatalFile.from_parent(parent, path=module_path)
+            file.reason = reason
+            return file
+    return None
