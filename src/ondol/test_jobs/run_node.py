@@ -82,63 +82,69 @@ def run() -> int:
 
 
 class _Program:
-    """One node for one run."""
+    """One node for one run: carries messages until pytest, which becomes the agent, has ended."""
 
     def __init__(self, stdio: Stdio, told: dict[str, Any], rest: bytes) -> None:
-        self.stdio = stdio
-        self.told = told
+        self._stdio = stdio
+        self._told = told
         #: What came with the first line.
-        self.rest = rest
+        self._rest = rest
         self._token = told["token"].encode()
-        self.decoder = wire.Decoder(self._token)
-        self._started = False
+        self._decoder = wire.Decoder(self._token)
         self._problem = ""
-        self.attempts = Attempts()
+        self._attempts = Attempts()
+        #: pytest, once it is started.
+        self._pid = 0
+        self._has_agent = False
+        #: Whether the run went well, as far as the controller knew when it let us go.
+        self._good = False
+        self._told_interrupts = 0
+        self._controller_gone = 0.0
+        self._limit = 2 * float(told["silence"])
 
-    def tell(self, message: messages.Message) -> None:
-        self.stdio.send(wire.encode(self._token, message))
-        self.stdio.flush_some()
+    def _tell(self, message: messages.Message) -> None:
+        self._stdio.send(wire.encode(self._token, message))
+        self._stdio.flush_some()
 
     def run(self) -> int:
         proctree.become_subreaper()
-        self.tell(messages.Here(__version__, socket.gethostname(), os.getpid()))
+        self._tell(messages.Here(__version__, socket.gethostname(), os.getpid()))
         # What a killed run left here may still hold the devices.
         left = killing.sweep_orphans()
         if left:
-            self.tell(
-                messages.NodeNote(self.told["node"], f"ended {len(left)} processes that a killed run had left here")
-            )
+            text = f"ended {len(left)} processes that a killed run had left here"
+            self._tell(messages.NodeNote(self._told["node"], text))
         try:
-            os.chdir(self.told["directory"])
+            os.chdir(self._told["directory"])
             self._run_in_room()
         except (OSError, OndolError) as error:
-            self.fail(f"{error}", hopeless=True)
-        if not self._started and not self._problem:
-            self.fail("it was interrupted before pytest was started")
+            self._fail(f"{error}", hopeless=True)
+        if not self._pid and not self._problem:
+            self._fail("it was interrupted before pytest was started")
         if not self._problem:
-            self.tell(messages.Bye())
-        self.stdio.flush(PATIENCE)
+            self._tell(messages.Bye())
+        self._stdio.flush(PATIENCE)
         return 1 if self._problem else 0
 
-    def fail(self, why: str, *, hopeless: bool = False) -> None:
+    def _fail(self, why: str, *, hopeless: bool = False) -> None:
         self._problem = why
-        self.tell(messages.Gone(why, hopeless))
+        self._tell(messages.Gone(why, hopeless))
 
     def _run_in_room(self) -> None:
         environment = {
             **os.environ,
-            **self.told["environment"],
+            **self._told["environment"],
             killing.OWNER_VARIABLE: process.myself().encode().decode(),
         }
-        if self.told["settings"] is None:
+        if self._told["settings"] is None:
             self._pytest(environment)
             return
-        settings, event = taken_apart(self.told["settings"], environment)
-        spans, python = self.attempts.spans, sys.executable
+        settings, event = taken_apart(self._told["settings"], environment)
+        spans, python = self._attempts.spans, sys.executable
         job = Job(["pytest"], settings, environment, lambda *_: None, program=python, event=event, cut_off=spans)
         status = run_command.run(job, self._pytest)
         said = terminal.lines(job.report, quiet=False, verbose=False, require_warm=settings.require_warm)
-        self.tell(messages.NodeRoom(self.told["node"], status, job.report.as_dict(), said))
+        self._tell(messages.NodeRoom(self._told["node"], status, job.report.as_dict(), said))
 
     # ------------------------------------------------------------------ pytest, which becomes the agent
 
@@ -146,61 +152,43 @@ class _Program:
         ours, theirs = wire.pair()
         token = wire.new_token()
         tmpdir = worker_tmp.make(environment.get("TMPDIR") or tempfile.gettempdir())
-        start = AsNode(theirs.fileno(), token.decode(), self.told["node"], tmpdir, os.getpid())
+        start = AsNode(theirs.fileno(), token.decode(), self._told["node"], tmpdir, os.getpid())
         child = subprocess.Popen(
-            command_line(self.told["arguments"], through),
+            command_line(self._told["arguments"], through),
             env={**environment, **as_environment(start)},
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
         )
-        self._started = True
         theirs.close()
         child.returncode = 0  # waited for by its pid
+        self._pid = child.pid
+        self._pidfd = os.pidfd_open(child.pid)
+        self._channel = wire.Channel(ours, token)
+        self._caches = ItemCaches(environment)
+        self._heard = time.monotonic()  # not before: a room may take minutes to fill
         try:
             with Interrupts(escalate=False) as interrupts:
-                return _Carrier(self, wire.Channel(ours, token), child.pid, interrupts, environment).carry()
+                return self._carry(interrupts)
         finally:
             end_leftovers()
             shutil.rmtree(tmpdir, ignore_errors=True)
-            self.tell(messages.Harvest())
+            self._tell(messages.Harvest())
 
-
-class _Carrier:
-    """Carries messages until pytest has ended."""
-
-    def __init__(
-        self, program: _Program, channel: wire.Channel, pid: int, interrupts: Interrupts, environment: dict[str, str]
-    ) -> None:
-        self._program = program
-        self._environment = environment
-        self._stdio = program.stdio
-        self._channel = channel
-        self._pid = pid
-        self._pidfd = os.pidfd_open(pid)
-        self._interrupts = interrupts
-        self._told_interrupts = 0
-        self._controller_gone = 0.0
-        self._has_agent = False
-        #: Whether the run went well, as far as the controller knew when it let us go.
-        self._good = False
-        self._heard = time.monotonic()
-        self._limit = 2 * float(program.told["silence"])
-
-    def carry(self) -> int:
-        self._pass_on(self._program.rest)
+    def _carry(self, interrupts: Interrupts) -> int:
+        self._pass_on(self._rest)
         ended = False
         while not ended:
-            ended = self._turn()
+            ended = self._turn(interrupts)
         self._from_agent()
         _, status = os.waitpid(self._pid, 0)
         os.close(self._pidfd)
         self._channel.close()
         if status and not self._controller_gone:
-            self._program.fail(killing.say_status(status))
+            self._fail(killing.say_status(status))
         return 0 if self._good and not status else 1
 
-    def _turn(self) -> bool:
-        watched = [self._channel.fileno(), self._pidfd, self._interrupts.fileno()]
+    def _turn(self, interrupts: Interrupts) -> bool:
+        watched = [self._channel.fileno(), self._pidfd, interrupts.fileno()]
         if not self._controller_gone:
             watched.append(self._stdio.reading)
         writing = [self._stdio.writing] if self._stdio.has_more_to_send else []
@@ -210,8 +198,11 @@ class _Carrier:
             self._from_controller()
         if self._channel.fileno() in readable:
             self._from_agent()
-        if self._interrupts.count > self._told_interrupts:
-            self._pass_on_the_notice()
+        if interrupts.count > self._told_interrupts:
+            interrupts.acknowledge()
+            self._told_interrupts = interrupts.count
+            name = signal.Signals(interrupts.signal).name
+            self._tell(messages.Notice(f"{name} was sent to the node program"))
         self._look_at_the_clock()
         return self._pidfd in readable
 
@@ -224,13 +215,12 @@ class _Carrier:
         self._pass_on(data)
 
     def _pass_on(self, data: bytes) -> None:
-        for message in self._program.decoder.feed(data):
+        for message in self._decoder.feed(data):
             if isinstance(message, messages.Ping) and not self._has_agent:
-                self._program.tell(messages.Pong())
+                self._tell(messages.Pong())
                 continue
             if isinstance(message, messages.Heal):
-                what = ItemCaches(self._environment).heal(message.text)
-                self._program.tell(messages.Healed(message.item, what))
+                self._tell(messages.Healed(message.item, self._caches.heal(message.text)))
                 continue
             if isinstance(message, messages.Finish):
                 self._good = message.good
@@ -245,20 +235,14 @@ class _Carrier:
             # From now on it answers for itself: one that is stopped must not be taken for alive.
             self._has_agent = self._has_agent or isinstance(message, messages.Ready)
             if isinstance(message, messages.Started):
-                self._program.attempts.start(message.item, message.attempt, time.time())
+                self._attempts.start(message.item, message.attempt, time.time())
             elif isinstance(message, messages.Ended):
-                self._program.attempts.end(message.item, message.attempt, message.how, time.time())
-            self._program.tell(message)
+                self._attempts.end(message.item, message.attempt, message.how, time.time())
+            self._tell(message)
         if not open_ and proctree.alive(self._pid):
             # It closed its end and lives on, or is about to die: either way there is nothing more to hear.
             select.select([self._pidfd], [], [], PATIENCE)
             killing.send(self._pid, signal.SIGKILL)
-
-    def _pass_on_the_notice(self) -> None:
-        self._interrupts.acknowledge()
-        self._told_interrupts = self._interrupts.count
-        name = signal.Signals(self._interrupts.signal).name
-        self._program.tell(messages.Notice(f"{name} was sent to the node program"))
 
     def _look_at_the_clock(self) -> None:
         now = time.monotonic()
