@@ -13,7 +13,7 @@ from suites import Result
 
 
 def test_every_worker_has_a_start_and_an_end(ran: Result) -> None:
-    found = timeline.of(ran.record)
+    found = timeline.Timeline(ran.record)
     lives = [life for lane in found.lanes for life in lane.generations]
     assert len(lives) == sum(slot.workers for slot in ran.record.slots.values())
     for life in lives:
@@ -23,7 +23,7 @@ def test_every_worker_has_a_start_and_an_end(ran: Result) -> None:
 
 
 def test_every_attempt_is_one_bar_on_its_own_device(ran: Result) -> None:
-    found = timeline.of(ran.record)
+    found = timeline.Timeline(ran.record)
     bars = [(bar.item, bar.attempt.number) for lane in found.lanes for bar in lane.bars]
     assert sorted(bars) == [(n, a.number) for n, item in enumerate(ran.record.items) for a in item.attempts]
     for lane in found.lanes:
@@ -61,9 +61,9 @@ def test_a_journal_of_an_older_version_can_be_looked_at(ran: Result, tmp_path: P
     old = tmp_path / "old.jsonl"
     kept = [{k: v for k, v in line.items() if k != "took"} for line in lines if line["e"] != "room"]
     old.write_text("".join(json.dumps(line) + "\n" for line in kept))
-    found = timeline.of(load(old))
+    found = timeline.Timeline(load(old))
     assert all(life.asked == life.up for lane in found.lanes for life in lane.generations)
-    assert len(found.bars()) == len(timeline.of(ran.record).bars())
+    assert len(found.bars()) == len(timeline.Timeline(ran.record).bars())
 
 
 def test_a_worker_tells_how_long_it_took_to_start(ran: Result) -> None:
@@ -83,6 +83,6 @@ def test_items_that_were_heard_of_at_one_moment_are_drawn_as_long_as_they_took()
         record.apply(journal.Start(n, 1, "gpu0", "gpu0-1", "gpu0", False), 103.0)
         phases = [{"when": "setup", "duration": 0.1}, {"when": "call", "duration": 0.4}]
         record.apply(journal.End(n, 1, "passed", "", "", 0.5, phases), 103.0)
-    bars = timeline.of(record).lanes[0].bars
+    bars = timeline.Timeline(record).lanes[0].bars
     assert [(round(bar.begin, 3), round(bar.end, 3)) for bar in bars] == [(1.5, 2.0), (2.0, 2.5), (2.5, 3.0)]
     assert [round(phase.end - phase.begin, 3) for bar in bars for phase in bar.phases] == [0.1, 0.4] * 3

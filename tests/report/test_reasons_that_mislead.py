@@ -44,7 +44,7 @@ class Told:
 
     def over(self, when: float) -> list[why_slow.Reason]:
         self.at(when, journal.Over(0, {}))
-        return why_slow.reasons(timeline.of(self.record), self.record)
+        return why_slow.reasons(timeline.Timeline(self.record), self.record)
 
 
 def test_collecting_for_most_of_the_run_is_the_first_reason() -> None:
@@ -121,4 +121,4 @@ def test_there_are_three_at_most_and_nothing_small() -> None:
 
 
 def test_a_run_of_nothing_has_no_reason(tmp_path: Path) -> None:
-    assert why_slow.reasons(timeline.of(RunRecord()), RunRecord()) == []
+    assert why_slow.reasons(timeline.Timeline(RunRecord()), RunRecord()) == []

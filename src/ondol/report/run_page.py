@@ -17,9 +17,9 @@ from ondol.fleet import past
 from ondol.fleet.messages import NodeUp, Probed
 from ondol.fleet.past import PastRun
 from ondol.fleet.record import AttemptRecord, RunRecord
-from ondol.report import compare, run_causes, timeline, why_slow
+from ondol.report import compare, run_causes, why_slow
 from ondol.report.page_policy import policy
-from ondol.report.timeline import Bar, DeviceLane
+from ondol.report.timeline import Bar, DeviceLane, Timeline
 
 #: A longer text keeps its beginning and its end.
 HEAD, TAIL = 6000, 14000
@@ -73,7 +73,7 @@ class Texts:
 
 
 def _data(record: RunRecord, texts: Texts) -> dict[str, Any]:
-    found = timeline.of(record)
+    found = Timeline(record)
     return {
         "began": record.first,
         "seconds": round(found.seconds, 3),

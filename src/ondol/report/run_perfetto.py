@@ -8,12 +8,11 @@ import json
 from typing import Any
 
 from ondol.fleet.record import RunRecord
-from ondol.report import timeline
-from ondol.report.timeline import DeviceLane
+from ondol.report.timeline import DeviceLane, Timeline
 
 
 def render(record: RunRecord) -> str:
-    found = timeline.of(record)
+    found = Timeline(record)
     nodes = {name: number for number, name in enumerate(dict.fromkeys(lane.node for lane in found.lanes) or [""], 1)}
     events: list[dict[str, Any]] = []
     for name, pid in nodes.items():

@@ -73,82 +73,69 @@ class DeviceLane:
     prepared: list[tuple[int, float, float]] = field(default_factory=list)
 
 
-@dataclass
 class Timeline:
-    seconds: float
-    #: When everything was collected; the end of a run that never came so far.
-    collected: float
-    lanes: list[DeviceLane]
-    marks: list[Mark]
+    """Of a run, as its record tells it."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self.seconds = max(0.0, record.last - record.first)
+        #: When everything was collected; the end of a run that never came so far.
+        self.collected = self.seconds
+        self.marks: list[Mark] = []
+        self._lanes: dict[str, DeviceLane] = {}
+        #: Slot → the worker that lives there, until its end is told.
+        self._alive: dict[str, Generation] = {}
+        self._preparing: dict[str, tuple[int, float]] = {}
+        for slot, known in record.slots.items():
+            self._lane(slot, known.device)
+        for at, event in record.story:
+            self._hear(min(max(0.0, at - record.first), self.seconds), event)
+        for slot in list(self._alive):
+            self._bury(slot, self.seconds)
+        for item, found in enumerate(record.items):
+            for attempt in found.attempts:
+                begin = attempt.started - record.first
+                end = max(begin, attempt.ended - record.first) if attempt.ended else self.seconds
+                self._lane(attempt.slot, attempt.device).bars.append(Bar(item, attempt, begin, end, ()))
+        used = [lane for lane in self._lanes.values() if lane.bars or lane.generations or lane.prepared or lane.device]
+        for lane in used:
+            _fit(lane)
+        self.lanes = sorted(used, key=lambda lane: lane.node)
 
     def bars(self) -> list[Bar]:
         return [bar for lane in self.lanes for bar in lane.bars]
 
-
-def of(record: RunRecord) -> Timeline:
-    return _Builder(record).build()
-
-
-class _Builder:
-    def __init__(self, record: RunRecord) -> None:
-        self.record = record
-        self.end = max(0.0, record.last - record.first)
-        self.lanes: dict[str, DeviceLane] = {}
-        self.marks: list[Mark] = []
-        self.collected = self.end
-        #: Slot → the worker that lives there, until its end is told.
-        self.alive: dict[str, Generation] = {}
-        self.preparing: dict[str, tuple[int, float]] = {}
-
-    def build(self) -> Timeline:
-        for slot, known in self.record.slots.items():
-            self.lane(slot, known.device)
-        for at, event in self.record.story:
-            self.hear(min(max(0.0, at - self.record.first), self.end), event)
-        for slot in list(self.alive):
-            self.bury(slot, self.end)
-        for item, found in enumerate(self.record.items):
-            for attempt in found.attempts:
-                begin = attempt.started - self.record.first
-                end = max(begin, attempt.ended - self.record.first) if attempt.ended else self.end
-                self.lane(attempt.slot, attempt.device).bars.append(Bar(item, attempt, begin, end, ()))
-        lanes = [lane for lane in self.lanes.values() if lane.bars or lane.generations or lane.prepared or lane.device]
-        for lane in lanes:
-            _fit(lane)
-        return Timeline(self.end, self.collected, sorted(lanes, key=lambda lane: lane.node), self.marks)
-
-    def lane(self, slot: str, device: str = "") -> DeviceLane:
-        if slot not in self.lanes:
+    def _lane(self, slot: str, device: str = "") -> DeviceLane:
+        if slot not in self._lanes:
             told = device or (slot.removeprefix("gang:") if slot.startswith("gang:") else "")
-            self.lanes[slot] = DeviceLane(slot, told, node_of(slot))
-        return self.lanes[slot]
+            self._lanes[slot] = DeviceLane(slot, told, node_of(slot))
+        return self._lanes[slot]
 
-    def hear(self, at: float, event: journal.Event) -> None:
+    def _hear(self, at: float, event: journal.Event) -> None:
         match event:
             case journal.Planned():
                 self.collected = at
             case messages.WorkerUp():
-                self.bury(event.slot, at)
-                self.alive[event.slot] = Generation(event.worker, max(0.0, at - event.took), at, at)
+                self._bury(event.slot, at)
+                self._alive[event.slot] = Generation(event.worker, max(0.0, at - event.took), at, at)
             case messages.WorkerEnded():
-                self.bury(event.slot, at, event)
+                self._bury(event.slot, at, event)
             case journal.Preparing():
-                self.prepare(at, event)
+                self._prepare(at, event)
             case _:
                 kind, where, why = _MARKS.get(type(event), ("", "", ""))
                 self.marks += [Mark(at, kind, getattr(event, where, ""), str(getattr(event, why)))] if kind else []
 
-    def bury(self, slot: str, at: float, event: messages.WorkerEnded | None = None) -> None:
-        if born := self.alive.pop(slot, None):
+    def _bury(self, slot: str, at: float, event: messages.WorkerEnded | None = None) -> None:
+        if born := self._alive.pop(slot, None):
             told = (event.why, event.abnormal, event.ran) if event else ("", False, 0)
-            self.lane(slot).generations.append(Generation(born.worker, born.asked, born.up, at, *told))
+            self._lane(slot).generations.append(Generation(born.worker, born.asked, born.up, at, *told))
 
-    def prepare(self, at: float, event: journal.Preparing) -> None:
+    def _prepare(self, at: float, event: journal.Preparing) -> None:
         if event.item is not None:
-            self.preparing[event.slot] = event.item, at
-        elif event.slot in self.preparing:
-            item, begin = self.preparing.pop(event.slot)
-            self.lane(event.slot).prepared.append((item, begin, at))
+            self._preparing[event.slot] = event.item, at
+        elif event.slot in self._preparing:
+            item, begin = self._preparing.pop(event.slot)
+            self._lane(event.slot).prepared.append((item, begin, at))
 
 
 def _fit(lane: DeviceLane) -> None:
