@@ -13,6 +13,7 @@ from ondol.config import convert
 from ondol.errors import OndolError
 from ondol.fleet import devices, fork_check, journal, journals, pytest_inside
 from ondol.fleet.record import Book, RunRecord
+from ondol.fleet.starts import AsNode, take
 from ondol.fleet.worker import spawned
 from ondol.foreign_text import printable
 from ondol.host import own_python
@@ -46,7 +47,8 @@ def before_conftests(early_config: pytest.Config, parser: pytest.Parser, argumen
         _answer_from_facts(early_config)
     if not spec or spawned.is_spawned():
         return
-    node_process = early_config.stash[NODE_PROCESS] = node.adopt()
+    as_node = take(AsNode)
+    node_process = early_config.stash[NODE_PROCESS] = node.NodeProcess(as_node) if as_node else None
     per_device = options.ondol_workers_per_device
     try:
         if node_process is None:
@@ -139,7 +141,7 @@ def take_over(config: pytest.Config) -> None:
     if node_process is None:
         config.pluginmanager.register(Runner(config), "ondol-runner")
     else:
-        config.pluginmanager.register(node.NodePlugin(config, node_process, config.stash[FLEET]), "ondol-node")
+        config.pluginmanager.register(node.NodePlugin(node_process, config.stash[FLEET]), "ondol-node")
 
 
 def refuse_debuggers(config: pytest.Config) -> None:

@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import zip_longest
 
 import pytest
@@ -17,7 +16,7 @@ from ondol.fleet import fork_check, messages, pytest_inside, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.controller.link import be_agent, fork_launcher
 from ondol.fleet.devices import Fleet
-from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules, as_environment, take
+from ondol.fleet.starts import AsAgent, AsNode, Limits, Rules, as_environment
 from ondol.fleet.worker import spawned
 from ondol.host import own_python, proctree
 from ondol.room import room
@@ -45,12 +44,6 @@ class NodeProcess:
         self.tell(messages.Gone(str(error), True))
 
 
-def adopt() -> NodeProcess | None:
-    """In a node's pytest, early; None everywhere else."""
-    start = take(AsNode)
-    return None if start is None else NodeProcess(start)
-
-
 def in_order(items: Sequence[pytest.Item], go: messages.Go) -> list[pytest.Item]:
     """Those that the controller collected, in its order: a plugin may have shuffled them. `go.chosen`: they are a part
     of what is collected here. Raises `OndolError` when they are not the same.
@@ -76,8 +69,7 @@ def first_difference(ours: Sequence[str], theirs: Sequence[str]) -> str:
 class NodePlugin:
     """Takes the place of the test loop."""
 
-    def __init__(self, config: pytest.Config, node_process: NodeProcess, fleet: Fleet) -> None:
-        self._config = config
+    def __init__(self, node_process: NodeProcess, fleet: Fleet) -> None:
         self._node_process = node_process
         self._fleet = fleet
         self._errors: list[str] = []
@@ -115,6 +107,8 @@ class NodePlugin:
     def _agree(self, session: pytest.Session) -> messages.Go | None:
         """What the controller says when it has heard what there is; None when it does not want us."""
         forgiven = session.config.option.continue_on_collection_errors
+        env = self._fleet.environment(self._fleet.devices[:1])
+        self._why_not_fork = fork_check.why_not_fork(session.config, env)
         self._node_process.tell(
             messages.Collected(
                 errors=[] if forgiven else self._errors,
@@ -133,11 +127,6 @@ class NodePlugin:
         self._node_process.tell(messages.Ready())
         return go
 
-    @cached_property
-    def _why_not_fork(self) -> str | None:
-        env = self._fleet.environment(self._fleet.devices[:1])
-        return fork_check.why_not_fork(self._config, env)
-
     # ------------------------------------------------------------------ becoming the agent
 
     def _become_agent(self, session: pytest.Session, go: messages.Go) -> None:
@@ -155,6 +144,6 @@ class NodePlugin:
         os.set_inheritable(channel.fileno(), True)
         joined = spawned.to_join(session, self._fleet)
         start = AsAgent(channel.fileno(), self._node_process.start.token, limits, rules, joined)
-        pytest_inside.stop_capture(self._config)
+        pytest_inside.stop_capture(session.config)
         os.environ.update(as_environment(start))
         os.execv(sys.executable, own_python.python("ondol.fleet.agent"))
