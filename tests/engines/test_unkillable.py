@@ -108,12 +108,12 @@ def test_items_do_not_wait_for_a_node_whose_step_cannot_be_killed(unkillable: tu
     made, clock = unkillable
     heard = turns(made, clock, 30)
     assert Unkillable.kills, "it was not even tried"
-    assert made.expecting
+    assert made.outlook().expecting
     assert not [event for event in heard if isinstance(event, messages.NodeOut)], "it may still end"
     out, outlook = [e for e in until_out(made, clock) if isinstance(e, messages.NodeOut | messages.Outlook)]
     assert isinstance(out, messages.NodeOut)
     assert out.why == "no agent within 10 s; its launch command could not be killed"
-    assert (outlook, made.expecting) == ((False, 0), False)
+    assert outlook == made.outlook() == (False, 0)
     assert turns(made, clock, 60) == [], "something was started beside what cannot be killed"
     made.bury()
 

@@ -171,20 +171,16 @@ class Links:
         launch.send(json.dumps(first).encode() + b"\n")
         self._events.append(messages.NodeWaits(name, self.engine.why_waiting(name) or "its agent"))
 
-    @property
-    def expecting(self) -> bool:
-        coming = bool(self._again) or (bool(self.engine.pending()) and not self._refused)
+    def outlook(self) -> Outlook:
+        coming = len(self._again) + (bool(self.engine.pending()) and not self._refused)
         # A command that is ending may be started again: what came of it is reported when it has ended.
-        return not self.finishing and (coming or any(n.on_its_way or n.state == "ending" for n in self.nodes.values()))
-
-    def _outlook(self) -> Outlook:
-        there = ("waiting", "collecting", "ending", "up")
-        left = sum(n.state in there and not n.noticed for n in self.nodes.values())
-        left += len(self._again) + (bool(self.engine.pending()) and not self._refused)
-        return Outlook(self.expecting, left)
+        unsure = [n for n in self.nodes.values() if n.on_its_way or n.state == "ending"]
+        up = [n for n in self.nodes.values() if n.state == "up"]
+        left = coming + sum(not node.noticed for node in (*unsure, *up))
+        return Outlook(not self.finishing and bool(coming or unsure), left)
 
     def _out(self, node: str, why: str, log: str = "") -> None:
-        self._events += [messages.NodeOut(node, why, log), self._outlook()]
+        self._events += [messages.NodeOut(node, why, log), self.outlook()]
 
     # ------------------------------------------------------------------ what nodes say
 
@@ -274,14 +270,14 @@ class Links:
         }
         prepare = [f"{node.name}/prepare{n}" for n in range(min(self.terms.prepares, offer.cpus))]
         told = (offer.host, offer.mode, offer.python, round(node.waited, 3), round(node.collected, 3))
-        self._events += [messages.NodeUp(node.name, devices, slots, prepare, *told), self._outlook()]
+        self._events += [messages.NodeUp(node.name, devices, slots, prepare, *told), self.outlook()]
 
     def _on_notice(self, node: Node, message: messages.Notice) -> None:
         if node.noticed or node.state != "up":
             return
         node.noticed = True
         why = self.engine.why_gone(node.name).why or message.why
-        self._events += [messages.NodeNotice(node.name, why), self._outlook()]
+        self._events += [messages.NodeNotice(node.name, why), self.outlook()]
         # After the controller has taken back what it handed out.
         self._to_finish.append(node)
 
@@ -321,7 +317,7 @@ class Links:
     def _lost(self, node: Node, machine: bool, why: str) -> None:
         how: messages.How = "device-lost" if machine or node.noticed else "crashed"
         node.losses += 1
-        self._events += [messages.NodeLost(node.name, why, how), self._outlook()]
+        self._events += [messages.NodeLost(node.name, why, how), self.outlook()]
 
     def _ended(self, node: Node) -> None:
         """The stream from its launch command is at its end; the command itself ends about now."""

@@ -7,7 +7,7 @@ import importlib
 import json
 import os
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 from ondol.host import proctree
 from ondol.testing.facts import values
@@ -32,12 +32,6 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         return {"error": values.error_to_json(error)}
 
 
-def serve(questions: TextIO, answers: TextIO) -> None:
-    for line in questions:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
-
-
 def main(arguments: list[str]) -> None:
     proctree.die_with_parent(int(arguments[0]))
     # Libraries print what they like while they are imported: only answers may stand on our standard output.
@@ -48,7 +42,9 @@ def main(arguments: list[str]) -> None:
             importlib.import_module(module)
         except ImportError:
             continue
-    serve(sys.stdin, answers)
+    for line in sys.stdin:
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":
