@@ -7,6 +7,7 @@ pytest.
 """
 
 import copy
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -27,15 +28,15 @@ def check(config: pytest.Config, parser: pytest.Parser, arguments: list[str]) ->
     """Raise `pytest.UsageError` for a word that nobody can know; tell about one that perhaps nobody knows."""
     unknown = parser.parse_known_and_unknown_args(arguments, copy.copy(config.option))[1]
     typed = {str(word) for word in config.invocation_params.args}
-    nearly = {word.partition("=")[0]: "" for word in unknown if word in typed and word.startswith("--")}
     known = [option.name for option in options.of("test")]
-    for word in nearly:
-        nearly[word] = closest(word.removeprefix("--").removeprefix("ondol-"), known, _LIKE)
-    if not any(nearly.values()):
+    words = {word.partition("=")[0] for word in unknown if word in typed and word.startswith("--")}
+    found = {word: closest(word.removeprefix("--").removeprefix("ondol-"), known, _LIKE) for word in words}
+    nearly = {word: meant for word, meant in found.items() if meant}
+    if not nearly:
         return
-    conftests = [text for path in sorted(set(_reached(config, typed))) if (text := _text(path))]
+    conftests = [path.read_text(errors="replace") for path in set(_reached(config, typed)) if os.access(path, os.R_OK)]
     for word, meant in nearly.items():
-        if not meant or any(word in text for text in conftests):
+        if any(word in text for text in conftests):
             continue
         said = f"{word} is no option of Ondol, pytest or a plugin; did you mean --{meant}?"
         if not any(map(_CAN_ADD.search, conftests)):
@@ -52,10 +53,3 @@ def _reached(config: pytest.Config, typed: set[str]) -> Iterator[Path]:
         folder = anchor if anchor.is_dir() else anchor.parent
         for place in [folder, *folder.parents, *folder.glob("test*")]:
             yield place / "conftest.py"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
