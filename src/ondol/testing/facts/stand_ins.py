@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import os
 import sys
 import traceback
@@ -146,28 +145,19 @@ def _torch_initialised() -> bool:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Notices that a module of ours to replace is imported; finding it is left to everybody else."""
+    """Notices that a module whose functions are to be replaced is imported."""
 
     def __init__(self, stand_ins: StandIns) -> None:
         self._stand_ins = stand_ins
-        self._searching: set[str] = set()
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002 - the others search there
-        target: ModuleType | None = None,  # noqa: ARG002
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         questions = BY_MODULE.get(fullname)
-        if questions is None or fullname in self._searching:
-            return None
-        self._searching.add(fullname)
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._searching.discard(fullname)
-        loader = spec.loader if spec is not None else None
-        if loader is None:
+        # All of them are parts of a package that is imported: they lie on its path.
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target) if questions else None
+        loader = spec.loader if spec else None
+        if questions is None or loader is None:
             return None
         # Importing torch and opening a device takes seconds: they pass while the rest is imported here.
         self._stand_ins.client.get_ready(fullname)
