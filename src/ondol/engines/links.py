@@ -59,7 +59,6 @@ class Links:
     finishing: bool = False
     clock: Callable[[], float] = time.monotonic
     _events: list[Event] = field(default_factory=list)
-    _to_finish: list[Node] = field(default_factory=list)
     #: They begin again when this process has collected.
     _again: list[Node] = field(default_factory=list)
     _asked_engine: float = float("-inf")
@@ -112,9 +111,9 @@ class Links:
 
     def listen(self, timeout: float | None, also: int | None = None) -> None:
         """Do what there is to do, and keep what is heard for who receives it."""
-        for node in self._to_finish:
-            self._leave(node, good=False)  # how the run ends is not known yet
-        self._to_finish.clear()
+        for node in self.nodes.values():
+            if node.noticed:  # and by now the controller has taken back what it handed out
+                self._leave(node, good=False)  # how the run ends is not known yet
         self._meet_new_nodes()
         self._wait(timeout, also)
         for node in list(self.nodes.values()):
@@ -278,8 +277,6 @@ class Links:
         node.noticed = True
         why = self.engine.why_gone(node.name).why or message.why
         self._events += [messages.NodeNotice(node.name, why), self.outlook()]
-        # After the controller has taken back what it handed out.
-        self._to_finish.append(node)
 
     def _on_gone(self, node: Node, message: messages.Gone) -> None:
         """The node program's own last words about what went wrong."""
