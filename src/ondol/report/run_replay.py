@@ -41,13 +41,13 @@ class PytestShow:
         session: pytest.Session,
         live: LiveView | None,
         note: Callable[[str], object],
-        muted: dict[int, str] | None = None,
+        muted: dict[int, str],
     ) -> None:
         self.session = session
         self._note = note
         self._listeners = Listeners(session.config, note)
         #: Item → why its failure turns nothing red.
-        self._muted = muted or {}
+        self._muted = muted
         self.config = session.config
         self.live = live
         self._logs = AttemptLogs(session.config.getoption("ondol_log_dir"), [i.nodeid for i in session.items])

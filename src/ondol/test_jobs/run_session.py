@@ -34,8 +34,6 @@ from ondol.test_jobs.local_agent import LocalAgent
 if TYPE_CHECKING:  # a run on this machine needs nothing of engines
     from ondol.test_jobs.far_nodes import Far
 
-NOTHING_KNOWN = journal.Known({}, ())
-
 
 def node_options(config: pytest.Config) -> NodeOptions:
     options = config.known_args_namespace
@@ -95,9 +93,9 @@ def run_session(
     fleet: Fleet,
     book: Book,
     dist: str,
-    far: "Far | None" = None,
-    muted: journal.Known = NOTHING_KNOWN,
-    notes: Sequence[str] = (),
+    far: "Far | None",
+    muted: journal.Known,
+    notes: Sequence[str],
 ) -> None:
     """Run every collected item; returns when each has its verdict, in the book's record."""
     config = session.config
@@ -127,7 +125,7 @@ def run_session(
             else:
                 links = LocalAgent(session, fleet, tmpdir, private, isolated=sum(work.isolate for work in plan.works))
             _record_plan(book, config, fleet, scheduler, plan, links.mode)
-            book.write(*([muted] if muted != NOTHING_KNOWN else []), *map(journal.Note, notes))
+            book.write(*([muted] if any(muted) else []), *map(journal.Note, notes))
             live = _live_view(config, known)
             known_ones = {int(item): why for item, why in muted.muted.items()}
             show = PytestShow(session, live, lambda text: book.write(journal.Note(text)), known_ones)
