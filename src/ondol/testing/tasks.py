@@ -32,10 +32,6 @@ _LAST_FAULT = pytest.StashKey[str]()
 _MARKED = ("devices", "group", "timeout", "memory", "isolate")
 
 
-class RuntimeOpenFailed(Exception):
-    """The user's runtime could not be opened on this device: a fault of the device until another proves otherwise."""
-
-
 @dataclass
 class Task:
     """What a runtime is given."""
@@ -183,8 +179,9 @@ class RuntimeItem(_TaskItem):
             try:
                 runtime.open(self.device(), *first)
             except Exception as error:
-                self.ondol_open_failed = True
-                raise RuntimeOpenFailed(f"RuntimeOpenFailed: {self.ondol_runtime} on {self.device().names}: {error}")
+                self.ondol_open_failed = True  # a fault of the device until another proves otherwise
+                where = ", ".join(self.device().names) or "no device"
+                raise RuntimeError(f"{self.ondol_runtime} could not be opened on {where}: {error}")
         return runtime
 
     def _close(self, runtime: Any) -> None:
