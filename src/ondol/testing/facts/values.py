@@ -21,27 +21,23 @@ class Attributes:
 
     def __init__(self, kind: str, text: str, values: Mapping[str, Any]) -> None:
         self.__dict__.update(values)
-        self.__dict__["_kind"] = kind
-        self.__dict__["_text"] = text
+        self._kind, self._text = kind, text
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
         """`isinstance` with the library's own class holds."""
-        found = _find(self.__dict__["_kind"])
+        found = _find(self._kind)
         return found if isinstance(found, type) else Attributes
 
     def __repr__(self) -> str:
-        return str(self.__dict__["_text"])
+        return self._text
 
     def __eq__(self, other: object) -> bool:
         mine = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
         return str(other) == str(self) and all(getattr(other, name, None) == value for name, value in mine.items())
 
     def __hash__(self) -> int:
-        return hash(self.__dict__["_text"])
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{self.__dict__['_kind']} cannot be changed: {name}")
+        return hash(self._text)
 
 
 def to_json(value: Any) -> Any:
