@@ -240,7 +240,7 @@ class Runner:
             session.exitstatus = status = exit_status(status, self.book.record)
         self.book.write(journal.Over(status, self.book.record.counts() if self.ran else {}))
         if self.ran and not self.config.stash[FRONT] and self.book.ours:
-            where = run_session.option(self.config, "history") or past_runs.settings().history
+            where = self.config.option.ondol_history or past_runs.settings().history
             self.not_kept = past_runs.keep(self.book.path, where, self.book.record)
 
     def pytest_unconfigure(self) -> None:

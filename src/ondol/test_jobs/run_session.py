@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -43,29 +43,25 @@ def node_options(config: pytest.Config) -> NodeOptions:
     return NodeOptions(**given, devices=str(options.ondol_devices or "auto"), directory=directory)
 
 
-def option(config: pytest.Config, name: str) -> Any:
-    return config.getoption("ondol_" + name.replace("-", "_"))
-
-
 def settings_of(config: pytest.Config) -> RunSettings:
     policy = Policy(
-        retries=option(config, "retries"),
-        retry_on=parse_causes(option(config, "retry-on")),
-        judge=option(config, "judge") == "on",
-        flaky_fails=option(config, "flaky") == "fail",
+        retries=config.option.ondol_retries,
+        retry_on=parse_causes(config.option.ondol_retry_on),
+        judge=config.option.ondol_judge == "on",
+        flaky_fails=config.option.ondol_flaky == "fail",
     )
     # Somebody may want to stop after any result: then nothing is handed out before it has been shown.
     careful = bool(config.getvalue("maxfail")) or bool(config.getoption("stepwise", False))
     caches = ItemCaches(os.environ)
     return RunSettings(
         policy=policy,
-        hygiene=option(config, "hygiene"),
-        session_timeout=option(config, "session-timeout"),
+        hygiene=config.option.ondol_hygiene,
+        session_timeout=config.option.ondol_session_timeout,
         careful=careful,
-        probe_timeout=option(config, "probe-timeout"),
+        probe_timeout=config.option.ondol_probe_timeout,
         cache_fault=caches.fault,
         heal_cache=caches.heal,
-        chosen=bool(option(config, "rerun") or option(config, "shard")),
+        chosen=bool(config.option.ondol_rerun or config.option.ondol_shard),
         uid=config.getoption("testrunuid", None) or uuid.uuid4().hex,
     )
 
@@ -81,7 +77,7 @@ def make_slots(fleet: Fleet, workers: int, prepares: int) -> list[Slot]:
 
 
 def estimates_path(config: pytest.Config) -> Path | None:
-    chosen = option(config, "estimates")
+    chosen = config.option.ondol_estimates
     if chosen:
         return Path(chosen)
     cache = getattr(config, "cache", None)
@@ -104,9 +100,9 @@ def run_session(
     plan = make_plan(
         session,
         known,
-        timeout=option(config, "timeout"),
-        grace=option(config, "grace"),
-        isolate=option(config, "isolate") == "item",
+        timeout=config.option.ondol_timeout,
+        grace=config.option.ondol_grace,
+        isolate=config.option.ondol_isolate == "item",
         dist=dist,
     )
     # Far devices are not known yet: what none of them can run is reported when all nodes have answered.
@@ -175,7 +171,7 @@ def _scheduler(
     works = [w for w in plan.works if plan.prepares.get(w.index, w.index) not in refused]
     prepares = [w for w in works if w.index in plan.prepares]
     order = (("failedfirst", False), ("newfirst", False), ("loadscopereorder", True))
-    slots = make_slots(fleet, option(config, "workers-per-device"), len(prepares))
+    slots = make_slots(fleet, config.option.ondol_workers_per_device, len(prepares))
     if config.getoption("stepwise", False):
         # One after the other, up to the first failure: that is one worker's work.
         slots = [slot for n, slot in enumerate(slots) if n == 0 or not slot.device]
@@ -208,7 +204,7 @@ def _record_plan(
 
 
 def _live_view(config: pytest.Config, known: dict[str, float]) -> LiveView | None:
-    wanted = option(config, "live") == "auto" and not os.environ.get("CI") and config.getoption("capture") != "no"
+    wanted = config.option.ondol_live == "auto" and not os.environ.get("CI") and config.getoption("capture") != "no"
     wanted = wanted and os.environ.get("TERM") != "dumb"  # which cannot go back to draw anew
     terminal = pytest_inside.Terminal(config)
     return LiveView(terminal, known) if wanted and terminal.isatty else None
