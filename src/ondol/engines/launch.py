@@ -71,18 +71,13 @@ class Launch:
 
     def read(self) -> tuple[bytes, bool]:
         """What has arrived, and whether more may come."""
-        found = bytearray()
-        while self.reading >= 0 and len(found) < _PIPE_SIZE:
-            try:
-                data = os.read(self.reading, 1 << 16)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            if not data:
-                return bytes(found), False
-            found += data
-        return bytes(found), self.reading >= 0
+        try:
+            data = os.read(self.reading, _PIPE_SIZE) if self.reading >= 0 else b""
+        except BlockingIOError:
+            return b"", True
+        except OSError:
+            data = b""
+        return data, bool(data)
 
     # ------------------------------------------------------------------ ending
 
