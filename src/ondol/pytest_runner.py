@@ -161,17 +161,18 @@ class Runner:
     def __init__(self, config: pytest.Config) -> None:
         self.far: Far | None = config.stash.get(FAR, None)
         self.fleet = self.far.fleet if self.far else config.stash[FLEET]
-        path = Path(config.getoption("ondol_journal") or journals.new_path())
+        path = config.getoption("ondol_journal")
         try:
             rerun, history = config.getoption("ondol_rerun"), config.getoption("ondol_history")
-            # Before this run has a journal, which would be the latest.
+            # Before this run has a journal, which would be the latest, and before old ones are removed.
             self.earlier = past_runs.earlier(rerun, history, config.rootpath) if rerun else None
             self.known = past_runs.known_entries(config.rootpath) if config.getoption("ondol_known") else []
+            path = Path(path or journals.new_path())
             self.book = Book(path)
-        except OSError as error:
-            raise pytest.UsageError(f"--journal {path}: {error}. Nothing was run; name a file that can be made")
         except OndolError as error:
             raise pytest.UsageError(str(error))
+        except OSError as error:
+            raise pytest.UsageError(f"--journal {path}: {error}. Nothing was run; name a file that can be made")
         self.config = config
         self.ran = False
         self.not_kept = ""
