@@ -26,11 +26,11 @@ def parse_duration(text: str) -> float:
 
 
 def size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable: the last unit returns")
+    unit = "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if count >= 1024:
+            count, unit = count / 1024, larger
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
 
 
 def seconds(value: float) -> str:

@@ -54,7 +54,7 @@ def _write(flag: str, path: str, text: str) -> None:
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
     yield f"{facts['store']}: {units.entries(facts['entries'])}, {units.size(facts['bytes'])}"
-    yield f"may publish for everybody: {facts['writers']} (said by uid {facts['said_by']})"
+    yield f"may publish for everybody: {facts['writers']} (set by uid {facts['said_by']})"
     if facts["require_signature"]:
         yield f"must be signed: {', '.join(facts['require_signature'])}"
     inodes = "" if facts["free_inodes"] < 0 else f", {facts['free_inodes']} inodes"

@@ -59,7 +59,7 @@ def _tail(record: RunRecord, lanes: list[DeviceLane]) -> Iterator[Reason]:
     others = busy[-2].bars[-1].end if len(busy) > 1 else busy[-1].bars[0].begin
     end = busy[-1].bars[-1].end
     alone = [bar for bar in busy[-1].bars if bar.end > others]
-    if not alone or end <= others:
+    if not alone:
         return
     longest = max(alone, key=lambda bar: bar.end - max(bar.begin, others))
     name, rest = record.items[longest.item].nodeid, len(alone) - 1

@@ -41,7 +41,7 @@ def check(config: pytest.Config, parser: pytest.Parser, arguments: list[str]) ->
         said = f"{word} is no option of Ondol, pytest or a plugin; did you mean --{meant}?"
         if not any(map(_CAN_ADD.search, conftests)):
             raise pytest.UsageError(f"{said} Nothing was run")
-        sys.stderr.write(f"ondol: warning: {printable(said)} It is left to the conftests of this suite\n")
+        sys.stderr.write(f"ondol: warning: {printable(said)} A conftest of this suite may still add it\n")
 
 
 def _reached(config: pytest.Config, typed: set[str]) -> Iterator[Path]:
