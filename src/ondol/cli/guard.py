@@ -9,7 +9,7 @@ from ondol import exitcodes, unguarded, units
 from ondol.cli import command_first, flags, output
 from ondol.config import TYPED_HERE, Settings
 from ondol.errors import UsageError
-from ondol.guard.guarded_command import GuardReport
+from ondol.guard.guarded_command import Guard
 from ondol.host import filesystem
 
 _USAGE = "ondol guard [--cache DIR] [options] -- COMMAND …"
@@ -75,22 +75,13 @@ def _guard(settings: Settings, command: list[str]) -> Callable[[], int]:
 
     running.hold_standard_descriptors()
     named = _named_cache(settings)
-    request = guarded_command.GuardRequest(
-        command,
-        named or guarded_command.cache_of(command, os.environ),
-        settings.guard_wait,
-        settings.retries,
-        settings.guard_heal,
-        shared=settings.guard_shared,
-        verify=settings.guard_verify,
-        make=not named,
-    )
+    cache = named or guarded_command.cache_of(command, os.environ)
     bar = ProgressBar(enabled=not settings.quiet)
-    job = guarded_command.Guard(request, os.environ, _tell, bar)
+    job = guarded_command.Guard(command, cache, settings, os.environ, _tell, bar, make=not named)
 
     def run() -> int:
         status = job.run()
-        command_first.afterwards(bar.close, lambda: _conclude(job.report, settings))
+        command_first.afterwards(bar.close, lambda: _conclude(job, settings))
         return status
 
     return run
@@ -100,7 +91,7 @@ def _tell(text: str) -> None:
     output.tell(f"ondol: {text}")
 
 
-def _conclude(report: GuardReport, settings: Settings) -> None:
+def _conclude(report: Guard, settings: Settings) -> None:
     if report.not_started:
         _tell(report.not_started)
     if settings.verbose:
@@ -114,7 +105,7 @@ def _conclude(report: GuardReport, settings: Settings) -> None:
         _tell(f"warning: {trouble}")
 
 
-def _summary(report: GuardReport) -> str:
+def _summary(report: Guard) -> str:
     parts = []
     if report.lock.waited >= 1.0:
         parts.append(f"waited {units.seconds(report.lock.waited)} for the lock")

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ondol import exitcodes
+from ondol.config import Settings
 from ondol.errors import UsageError, in_ourselves
 from ondol.explain import match, signature
 from ondol.guard import healing, lock_parts
@@ -29,20 +30,6 @@ _ANSWER, _NO_CACHE = 20.0, ("--no-cache", "--no-cache-dir")
 Tell = Callable[[str], None]
 
 
-class GuardRequest(NamedTuple):
-    argv: list[str]
-    cache: str
-    wait: float = 900.0
-    retries: int = 1
-    #: `auto`, `off`, or `whole`: the user allows that the whole cache is set aside.
-    heal: str = "auto"
-    shared: bool = False
-    #: Look for bad entries before the command too: a tool may install what it does not know to be bad.
-    verify: bool = False
-    #: Make the cache if it is not there, as the tool that named it would.
-    make: bool = False
-
-
 class GuardedAttempt(NamedTuple):
     status: int
     #: `cache`, `network` …, as `judge` said; empty if nobody asked.
@@ -51,13 +38,28 @@ class GuardedAttempt(NamedTuple):
     fault: str = ""
 
 
-class GuardReport:
-    """Filled in as the job goes on."""
+class Guard:
+    """One guarded command, and what has become of it. `tell` says something to the user at once."""
 
-    def __init__(self, request: GuardRequest, lock: CacheLock) -> None:
-        self.request = request
-        self.lock = lock
-        self.status = 0
+    def __init__(
+        self,
+        argv: Sequence[str],
+        cache: str,
+        settings: Settings,
+        env: Mapping[str, str],
+        tell: Tell,
+        progress: healing.Progress,
+        *,
+        make: bool,
+    ) -> None:
+        """`make`: the cache, if it is not there, as the tool that named it would."""
+        self._argv = argv
+        self._settings = settings
+        self._env = dict(env)
+        self._say = tell
+        self._progress = progress
+        self.lock = CacheLock(cache, argv, self._tell, env, wait=settings.guard_wait, make=make)
+        self.status = exitcodes.INTERNAL  # until the command has ended
         self.attempts: list[GuardedAttempt] = []
         #: Where the command's cache was for its last attempt, if not in `cache`.
         self.relocated = ""
@@ -72,7 +74,7 @@ class GuardReport:
     def as_dict(self) -> dict[str, Any]:
         return {
             "format": "ondol-guard/1",
-            "command": self.request.argv,
+            "command": self._argv,
             "status": self.status,
             "cache": self.lock.cache,
             "lock": {"standing": self.lock.standing, "waited": round(self.lock.waited, 3), "passed": self.lock.passed},
@@ -82,71 +84,58 @@ class GuardReport:
             "warnings": self.warnings,
         }
 
-
-class Guard:
-    """One guarded command. `tell` says something to the user at once."""
-
-    def __init__(self, request: GuardRequest, env: Mapping[str, str], tell: Tell, progress: healing.Progress) -> None:
-        self._request = request
-        self._env = dict(env)
-        self._say = tell
-        self._progress = progress
-        self._lock = CacheLock(request.cache, request.argv, self._tell, env, wait=request.wait, make=request.make)
-        self.report = GuardReport(request, self._lock)
-
     def run(self) -> int:
         try:
             self._safely("without the lock", self._acquire)
-            if self._request.verify:
+            if self._settings.guard_verify:
                 self._safely("the cache was not verified", self._verify)
-            if self._request.heal != "off":
+            if self._settings.guard_heal != "off":
                 # Now: the command may replace the very venv that we live in (`uv sync`).
                 self._safely("nothing will be healed", signature.load)
-            self.report.status = exitcodes.INTERNAL  # until the command has ended
-            attempts = partial(run_until_final, self._request.retries, self._run_command, self._mended_after)
+            attempts = partial(run_until_final, self._settings.retries, self._run_command, self._mended_after)
             self._safely("how the command ended is all that is known", partial(attempts, self._tell, self._safely))
-            return self.report.status
+            return self.status
         finally:
-            self._safely("the lock goes with this process", self._lock.release)
+            self._safely("the lock goes with this process", self.lock.release)
 
     def _acquire(self) -> None:
-        self._lock.acquire(shared=self._request.shared)
-        self._env |= self._lock.env()
+        self.lock.acquire(shared=self._settings.guard_shared)
+        self._env |= self.lock.env()
 
     def _verify(self) -> None:
-        family = healing.family_of(self._lock.cache)
+        family = healing.family_of(self.lock.cache)
         if family:
             self._heal(family)
 
     def _run_command(self) -> bytes:
         def on_end(ended: command.CommandEnded) -> None:
-            self.report.status = ended.status
-            self.report.not_started = ended.not_started
+            self.status = ended.status
+            self.not_started = ended.not_started
 
-        if self._request.heal == "off":
-            command.run(self._request.argv, self._env, on_end)
+        if self._settings.guard_heal == "off":
+            command.run(self._argv, self._env, on_end)
             tail = b""
         else:
-            tail = run_captured(self._request.argv, self._env, on_end, self._warn)
-        self.report.attempts.append(GuardedAttempt(self.report.status))
+            tail = run_captured(self._argv, self._env, on_end, self._warn)
+        self.attempts.append(GuardedAttempt(self.status))
         return tail
 
     def _mended_after(self, tail: bytes) -> bool:
         """Judge a failure by the end of its output; if it was the cache, heal that. Whether to try once more."""
-        if self._request.heal == "off" or self.report.not_started or not may_be_the_cache(self.report.status):
+        if self._settings.guard_heal == "off" or self.not_started or not may_be_the_cache(self.status):
             return False
         verdict = match.judge(tail.decode("utf-8", "replace"))
         fault = verdict.signature.id if verdict.signature else ""
-        self.report.attempts[-1] = self.report.attempts[-1]._replace(verdict=verdict.kind, fault=fault)
-        if fault == _NO_LOCKS and not self.report.relocated:
+        self.attempts[-1] = self.attempts[-1]._replace(verdict=verdict.kind, fault=fault)
+        if fault == _NO_LOCKS and not self.relocated:
             return self._relocate()
         if verdict.kind != "cache" or verdict.signature is None:
             return False
-        self._tell(f"{identity.hostname()}: a fault of the cache {self._lock.cache} ({fault}): {verdict.line.strip()}")
+        self._tell(f"{identity.hostname()}: a fault of the cache {self.lock.cache} ({fault}): {verdict.line.strip()}")
         healed = self._heal(verdict.signature.heals)
         if healed.mended:
             return True
-        beside_others = self._request.shared or not self._lock.standing
+        beside_others = self._settings.guard_shared or not self.lock.standing
         if beside_others and not healed.why_not and not healed.taken:
             return True  # somebody else may have mended the cache while our command ran
         why = healed.why_not or "every entry in it is whole; --heal whole would set all of them aside"
@@ -155,21 +144,21 @@ class Guard:
 
     def _relocate(self) -> bool:
         """Give uv a cache on this node for this command. It stays: what was installed may be links into it."""
-        if any(word.startswith("--cache-dir") for word in self._request.argv):
+        if any(word.startswith("--cache-dir") for word in self._argv):
             self._tell("uv cannot lock its cache, and --cache-dir keeps it there: leave that out, or name a local disk")
             return False
-        self.report.relocated = lock_parts.private_directory("uv-cache")
-        self._env["UV_CACHE_DIR"] = self.report.relocated
-        where = f"UV_CACHE_DIR={self.report.relocated} for this command"
-        self._warn(f"uv cannot lock {self._lock.cache}, its file system has no locks: {where}")
+        self.relocated = lock_parts.private_directory("uv-cache")
+        self._env["UV_CACHE_DIR"] = self.relocated
+        where = f"UV_CACHE_DIR={self.relocated} for this command"
+        self._warn(f"uv cannot lock {self.lock.cache}, its file system has no locks: {where}")
         return True
 
     def _heal(self, family: str) -> healing.HealingReport:
         try:
-            healed = healing.heal(family, self._lock, self._progress, whole=self._request.heal == "whole")
+            healed = healing.heal(family, self.lock, self._progress, whole=self._settings.guard_heal == "whole")
         finally:
             self._progress("", 1, 1)  # nothing of ours may stand on the terminal when the command starts
-        self.report.healed.append(healed)
+        self.healed.append(healed)
         for one in healed.taken:
             outcome = "set aside" if one.kept else "not set aside"
             trouble = f" (it cannot be moved: {one.trouble})" if one.trouble else ""
@@ -191,7 +180,7 @@ class Guard:
 
     def _tell(self, text: str) -> None:
         if text.startswith("warning: "):
-            self.report.warnings.append(text.removeprefix("warning: "))
+            self.warnings.append(text.removeprefix("warning: "))
         self._say(text)
 
 
