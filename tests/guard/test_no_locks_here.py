@@ -228,7 +228,6 @@ def test_everybody_tries_the_same_places_in_the_same_order(tmp_path: Path) -> No
         str(tmp_path / ".uv.ondol-lock"),
         str(cache / ".ondol-lock"),
         f"/tmp/ondol-{os.geteuid()}/{name}",
-        f"/var/tmp/ondol-{os.geteuid()}/{name}",
     ]
 
 

@@ -49,27 +49,19 @@ def candidates(cache: str) -> list[LockPlace]:
     # A cache that is a mount point (a volume of a container) has something else beside it for everybody.
     beside = [] if os.path.ismount(cache) else [os.path.join(above, f".{name}{SUFFIX}")]
     common = [LockPlace(path, True) for path in (*beside, os.path.join(cache, SUFFIX))]
-    file = f"ondol-{identify(cache)}.lock"
-    return common + [LockPlace(os.path.join(base, file), False) for base in _private_bases()]
+    return [*common, LockPlace(f"{_private_base()}/ondol-{identify(cache)}.lock", False)]
 
 
-def _private_bases() -> list[str]:
-    return [f"{base}/ondol-{os.geteuid()}" for base in ("/tmp", "/var/tmp")]
+def _private_base() -> str:
+    return f"/tmp/ondol-{os.geteuid()}"
 
 
 def private_directory(name: str) -> str:
     """A directory of this user's own on this node, the same every time. Raises `OSError` if none can be had."""
-    refused = OSError()
-    for base in _private_bases():
-        path = os.path.join(base, name)
-        try:
-            os.close(files.open_private(base, make=True))
-            os.close(files.open_private(path, make=True))
-        except OSError as error:
-            refused = error
-            continue
-        return path
-    raise refused
+    path = os.path.join(_private_base(), name)
+    for folder in (_private_base(), path):
+        os.close(files.open_private(folder, make=True))
+    return path
 
 
 def open_place(place: LockPlace) -> int:
