@@ -19,7 +19,7 @@ def _library() -> Codec:
     name = ctypes.util.find_library("zstd")
     if name is None:
         pytest.skip("this machine has no libzstd")
-    return zstd.library_codec(name, "library")
+    return zstd.library_codec(name)
 
 
 def _standard() -> Codec:

@@ -28,8 +28,6 @@ class ZstdError(Exception):
 
 
 class Codec(NamedTuple):
-    #: What it is, for people.
-    name: str
     #: (data, level) → one frame that says how long its contents are, without a checksum: packs have a better one.
     compress: Callable[[bytes, int], bytes]
     #: (one frame, the length of its contents) → its contents; `ZstdError` for anything else.
@@ -109,7 +107,7 @@ def _package() -> Codec:
     def compress(data: bytes, level: int) -> bytes:
         return bytes(zstandard.ZstdCompressor(level=level, write_checksum=False).compress(data))
 
-    return Codec("the package zstandard", compress, decompress)
+    return Codec(compress, decompress)
 
 
 def _standard_library() -> Codec:
@@ -130,40 +128,39 @@ def standard_codec(module: Any) -> Codec:
             raise ZstdError("a frame that is cut off or too long")
         return bytes(raw)
 
-    return Codec("compression.zstd", lambda data, level: bytes(module.compress(data, level=level)), decompress)
+    return Codec(lambda data, level: bytes(module.compress(data, level=level)), decompress)
 
 
 def _system_library() -> Codec:
-    return library_codec(_LIBRARY, f"the system's {_LIBRARY}")
+    return library_codec(_LIBRARY)
 
 
 def _bundled_library() -> Codec:
     data = get_data("ondol", f"native/libzstd-{os.uname().machine}.so")
     if data is None:
         raise ImportError("nothing bundled")
-    name = "the libzstd inside ondol.pyz"
     # In memory: needs no place on disk that must be private, executable and cleaned up.
     fd = os.memfd_create("libzstd", os.MFD_CLOEXEC)
     try:
         files.write_all(fd, data)
-        return library_codec(f"/proc/self/fd/{fd}", name)
+        return library_codec(f"/proc/self/fd/{fd}")
     except OSError:
-        return _from_disk(data, name)  # no /proc, or the kernel forbids to execute what is only in memory
+        return _from_disk(data)  # no /proc, or the kernel forbids to execute what is only in memory
     finally:
         os.close(fd)
 
 
-def _from_disk(data: bytes, name: str) -> Codec:
+def _from_disk(data: bytes) -> Codec:
     import tempfile
 
     # A new directory of mode 0700: nobody can put another library in the place of ours.
     with tempfile.TemporaryDirectory(prefix="ondol-libzstd-") as folder:
         path = os.path.join(folder, _LIBRARY)
         files.write_new(path, data, 0o700, sync=False)
-        return library_codec(path, name)
+        return library_codec(path)
 
 
-def library_codec(path: str, name: str) -> Codec:
+def library_codec(path: str) -> Codec:
     """From a libzstd, by its plain C interface, which has not changed since 1.0."""
     library = ctypes.CDLL(path)
     size_t, pointer = ctypes.c_size_t, ctypes.c_void_p
@@ -191,4 +188,4 @@ def library_codec(path: str, name: str) -> Codec:
         frame = bytes(data)
         return taken(library.ZSTD_decompress(room, size, frame, len(frame)), room)
 
-    return Codec(name, compress, decompress)
+    return Codec(compress, decompress)
