@@ -4,6 +4,7 @@ directory is one user's own, or a place where others can put files in his way.
 
 import mmap
 import os
+import re
 import stat
 from typing import NamedTuple
 
@@ -152,9 +153,6 @@ def free_space(fd: int) -> tuple[int, int]:
     return status.f_bavail * status.f_frsize, inodes
 
 
-_ESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
-
-
 class Mount(NamedTuple):
     point: str
     #: The type of file system, as the kernel names it.
@@ -182,14 +180,9 @@ def parse_mount(line: str) -> Mount:
     """One line of /proc/self/mountinfo, proc(5)."""
     before, _, after = line.rstrip("\n").partition(" - ")
     fields, rest = before.split(" "), after.split(" ")
-    return Mount(_plain(fields[4]), rest[0], frozenset([*fields[5].split(","), *rest[-1].split(",")]))
-
-
-def _plain(text: str) -> str:
-    if "\\" in text:
-        for escape, letter in _ESCAPED.items():
-            text = text.replace(escape, letter)
-    return text
+    # A space, a tab, a newline and a backslash are written as octal numbers.
+    point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), fields[4])
+    return Mount(point, rest[0], frozenset([*fields[5].split(","), *rest[-1].split(",")]))
 
 
 def mount_of(path: str, table: dict[str, Mount]) -> Mount:
