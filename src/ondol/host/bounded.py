@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Any
 
 from ondol import errors
-from ondol.host import proctree, records
+from ondol.host import files, proctree, records
 
 #: Called in the parent with (done, total) while the child works.
 Progress = Callable[[int, int], None]
@@ -115,7 +115,7 @@ class Helper:
 def _beside(parent: int, told: int, telling: int, work: Callable[[Callable[[float], bool]], Any]) -> Any:
     os.close(telling)
     proctree.die_with_parent(parent)
-    proctree.give_way()
+    os.nice(19)
     poller = select.poll()
     poller.register(told, select.POLLIN | select.POLLHUP)
     return work(lambda seconds: bool(poller.poll(seconds * 1000)))
@@ -165,7 +165,7 @@ def _outcome(work: Callable[[Report], Any], pipe: int) -> tuple[str, Any]:
         fields = (error.what, error.because, error.note, error.hint)
         return "error", (type(error).__name__, fields)
     except MemoryError:
-        return "error", ("OndolError", ("what is there needs more memory than looking at it may cost", "", "", ""))
+        return "error", ("OndolError", ("looking at it took more memory than is allowed", "", "", ""))
     except Exception as error:  # a bug in the child must become a warning in the parent, with its place
         return "error", ("OndolError", (errors.in_ourselves(error), "", "", ""))
 
@@ -181,9 +181,7 @@ def _let_go_of_standard_streams() -> None:
 
 def _send(pipe: int, message: tuple[str, Any]) -> None:
     data = marshal.dumps(records.plain(message))
-    view = memoryview(len(data).to_bytes(8, "little") + data)
-    while view:
-        view = view[os.write(pipe, view) :]
+    files.write_all(pipe, len(data).to_bytes(8, "little") + data)
 
 
 def _listen(pid: int, pipe: int, deadline: float, seconds: float, progress: Progress | None) -> Any:
@@ -216,7 +214,7 @@ def _cause_of_death(pid: int) -> str:
     try:
         _, status = os.waitpid(pid, 0)
     except ChildProcessError:
-        return "somebody else has waited for it"
+        return "its exit status is not known"
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"status {os.waitstatus_to_exitcode(status)}"

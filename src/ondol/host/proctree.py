@@ -11,9 +11,6 @@ from ondol.host import process
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-#: ioprio_set, where its number is known; (a process, this one, the idle class).
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
-_IDLE = (1, 0, 3 << 13)
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LIBC = ctypes.CDLL(None, use_errno=True)  # once: opened anew, it costs every fork a third of a millisecond
 _STATES = {"R": "running", "S": "sleeping", "D": "unkillable for now", "T": "stopped", "t": "traced", "Z": "ended"}
@@ -77,14 +74,6 @@ def prctl(option: int, value: int) -> bool:
 def become_subreaper() -> bool:
     """Orphans below us become our children instead of init's, so that none can escape by forking twice."""
     return prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def give_way() -> None:
-    """From now on this process gets what no other one wants, of processor and disk."""
-    os.nice(19)
-    number = _IOPRIO_SET.get(os.uname().machine)
-    if number is not None:
-        _LIBC.syscall(number, *_IDLE)
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
