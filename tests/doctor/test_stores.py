@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -35,17 +34,6 @@ def test_healthy_store_is_neither_blamed_nor_changed(store: DirectoryStore, stor
     before = tree(store_path)
     assert look(store_path, *BOTH) == []
     assert tree(store_path) == before
-
-
-def test_what_a_killed_examination_left_is_removed(store: DirectoryStore, store_path: Path) -> None:
-    store.publish([(make_entry(1, scope="doctor-left").address, pack.encode(make_entry(1, scope="doctor-left")))])
-    (left,) = (store_path / "lanes").glob("*/doctor-left")
-    assert look(store_path, "publishing") == []
-    assert left.exists(), "another examination may be at work"
-    long_ago = time.time() - 2 * 86400
-    os.utime(left, (long_ago, long_ago))
-    assert look(store_path, "publishing") == []
-    assert not left.exists()
 
 
 def test_store_of_the_future_is_found(store_path: Path) -> None:

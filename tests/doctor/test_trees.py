@@ -331,15 +331,3 @@ def test_lock_of_another_user_is_not_blamed_before_its_time(cache: Path, doctor:
     os.utime(lock, (long_ago, long_ago))
     (finding,) = doctor(cache, "--only", "orphans", uid=UID).json["findings"]
     assert (finding["safe"], finding["fix"]) == (False, f"sudo rm {lock}")
-
-
-def test_probe_of_a_killed_doctor_is_found(cache: Path) -> None:
-    probe = cache / ".ondol-probe-0123"
-    probe.touch()
-    assert look(cache, "orphans") == [], "another doctor may be at work"
-    long_ago = time.time() - 2 * 86400
-    os.utime(probe, (long_ago, long_ago))
-    (finding,) = look(cache, "orphans")
-    assert (finding.severity, finding.where.path) == ("note", str(probe))
-    type_in(finding.fix)
-    assert look(cache, "orphans") == []

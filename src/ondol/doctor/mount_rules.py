@@ -65,7 +65,7 @@ def _nfs(mount: Mount, roles: Collection[str]) -> Iterator[MountVerdict]:
             WARNING, f"locks are not shared between machines (mounted with {local[0]})", why, "local_lock=none"
         )
     if "soft" in mount.options or "softerr" in mount.options:
-        why = "a server that pauses gives EIO to jobs that run, and files may be half-written without anybody noticing"
+        why = "a server that pauses gives EIO to jobs that run, and files may stay half-written without an error"
         yield MountVerdict(WARNING, "mounted soft", why, "hard")
     memory = _longest_memory(mount.options)
     if memory > _LONGEST_MEMORY:

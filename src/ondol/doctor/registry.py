@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ondol.doctor.api import Finding
-from ondol.doctor.checks import contents, machine, places, sharing, stores, tried_out
+from ondol.doctor.checks import contents, machine, sharing, stores, tried_out
 from ondol.doctor.subject import CACHE, DIRECTORIES, HOME, MACHINE, ROOM, STORE, TEMPORARY, Subject
 from ondol.errors import UsageError, did_you_mean
 
@@ -40,7 +40,7 @@ _SETGID = "sets setgid on own directories of the sharing group"
 _ORPHANS = "removes own lock files whose makers are certainly gone"
 _OPENED = "takes the rights of others away in own stores and lanes, where they make readers pass entries over"
 _ALL = (
-    Check("reach", places.reach, DIRECTORIES),
+    Check("reach", tried_out.reach, DIRECTORIES),
     Check("owners", sharing.owners, _CACHE, walks=True),
     Check("modes", sharing.modes, _CACHE, walks=True, fixes=_MODES),
     Check("setgid", sharing.setgid, _CACHE, walks=True, fixes=_SETGID),
@@ -49,7 +49,7 @@ _ALL = (
     Check("orphans", contents.orphans, _CACHE, walks=True, fixes=_ORPHANS),
     Check("entries", contents.entries, _CACHE, walks=True, seconds=120.0),
     Check("mount", tried_out.mount, DIRECTORIES),
-    Check("file-system", places.file_system, DIRECTORIES),
+    Check("file-system", tried_out.file_system, DIRECTORIES),
     Check("locking", tried_out.locking, frozenset({CACHE, HOME, TEMPORARY})),
     Check("operations", tried_out.operations, frozenset({CACHE, STORE, TEMPORARY, ROOM})),
     Check("space", tried_out.space, DIRECTORIES),

@@ -23,18 +23,10 @@ def sharing(mode: int) -> str:
     return GROUP if mode & stat.S_IWGRP else PRIVATE
 
 
-def missing_for_owner(mode: int, *, written: bool) -> int:
-    """The bits that an owner needs and has not. `written`: tools write into this very file."""
-    if stat.S_ISDIR(mode):
-        return stat.S_IRWXU & ~mode
-    return (stat.S_IRUSR | (stat.S_IWUSR if written else 0)) & ~mode
-
-
-def missing_for_group(mode: int, *, written: bool) -> int:
-    """The same for the members of the group that shares the cache."""
-    if stat.S_ISDIR(mode):
-        return stat.S_IRWXG & ~mode
-    return (stat.S_IRGRP | (stat.S_IWGRP if written else 0)) & ~mode
+def missing(mode: int, who: int, *, written: bool) -> int:
+    """The bits that owner or group (S_IRWXU, S_IRWXG) need and have not. `written`: tools write into this very file."""
+    needed = 0o777 if stat.S_ISDIR(mode) else 0o666 if written else 0o444
+    return needed & who & ~mode
 
 
 def others_can_create(mode: int, gid: int, shared_gid: int | None) -> bool:

@@ -56,10 +56,6 @@ class Seen(NamedTuple):
     def modified(self) -> float:
         return self.modified_ns / 1e9
 
-    @property
-    def permissions(self) -> int:
-        return stat.S_IMODE(self.mode)
-
 
 class Tree(NamedTuple):
     path: str
@@ -92,7 +88,7 @@ class Tree(NamedTuple):
         return os.path.join(self.path, entry.name) if entry.name else self.path
 
     def place(self, entry: Seen) -> Location:
-        return Location(self.full(entry), entry.uid, entry.gid, f"{entry.permissions:04o}")
+        return Location(self.full(entry), entry.uid, entry.gid, f"{stat.S_IMODE(entry.mode):04o}")
 
     def finding(
         self, severity: str, what: str, entries: Sequence[Seen], why: str, fix: str, repairs: tuple[Repair, ...] = ()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from ondol.doctor import commands, releases
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Repair, look
-from ondol.doctor.checks.tried_out import PREFIX
 from ondol.doctor.subject import Subject
 from ondol.doctor.walk import Seen
 from ondol.foreign_text import is_number
@@ -26,7 +25,7 @@ _KINDS = {
     "mixed": (WARNING, "files of two writers: the tool may load code with the wrong metadata"),
     "outside": (WARNING, "it points at files elsewhere: those are read, or if they are gone it is a silent miss"),
     "incomplete": (WARNING, "a writer was killed, or files were trimmed one by one; some tools crash on it"),
-    "unknown": (NOTE, "not an entry of this tool; nobody cleans it up"),
+    "unknown": (NOTE, "not an entry of this tool; it is never cleaned up"),
 }
 #: A younger one may be in the making.
 _SETTLED = 600.0
@@ -98,7 +97,7 @@ _LOCK, _BUILD_FILE, _TORCH = "lock", "build.ninja", b"TORCH_EXTENSION_NAME"
 _MAX_BUILD_FILE = 1 << 20
 #: The kernel's own number for the pid namespace in which every process of the machine is seen.
 _ALL_PROCESSES = "pid:[4026531836]"
-#: No build and no probe takes so long; after this nobody is at it, seen or not.
+#: No build takes so long; after this nobody is at it, seen or not.
 _LONG_AGO = 24 * 3600.0
 
 
@@ -110,12 +109,6 @@ def orphans(subject: Subject) -> Iterator[Finding]:
         folder, _, base = entry.name.rpartition("/")
         if base == _LOCK and folder in builds and _is_baton(subject, entry, folder) and _is_left(subject, entry):
             yield _lock(subject, entry)
-    # A doctor that was killed, or left behind on a file system that hung, leaves what it was trying out.
-    probes = [entry for entry in tree.entries if entry.name.startswith(PREFIX) and "/" not in entry.name]
-    ours = [entry for entry in probes if entry.uid == subject.machine.uid and _is_old(entry)]
-    what = f"{plural(len(ours), 'probe')} that an interrupted `ondol doctor` left"
-    fix = f"rm -r {commands.paths(tree.full(entry) for entry in ours[:20])}"
-    yield from tree.finding(NOTE, what, ours, "harmless, and in the way", fix)
 
 
 def _lock(subject: Subject, entry: Seen) -> Finding:

@@ -153,46 +153,35 @@ def leftovers(subject: Subject) -> Iterator[Finding]:
 
 def _left_in(subject: Subject, folder: str, personal: dict[str, str]) -> Iterator[Finding]:
     locks: list[tuple[str, os.stat_result]] = []
-    me = subject.machine.uid
+    me, wanted = subject.machine.uid, {*personal, *_FIXED}
     with os.scandir(folder) as listing:
-        for entry in islice(listing, _MOST):
-            path, name = entry.path, entry.name
-            wanted = name in personal or name in _FIXED or name.endswith(".lock")
-            status = _lstat(path) if wanted else None
-            if status is None or status.st_uid == me:
-                continue
-            fix = subject.as_root(f"rm -r {commands.quote(path)}")
-            if name in personal:
-                what = f"{path}, where {personal[name]} keeps this user's compiled code, belongs to uid {status.st_uid}"
-                why = "either jobs fail there, or they run what its owner puts there"
-                yield Finding(ERROR, what, place(path, status), why, fix)
-            elif name in _FIXED and not _usable(path, status):
-                tool, severity = _FIXED[name]
-                what = f"{path} belongs to uid {status.st_uid}, and uid {me} cannot write there"
-                why = f"{tool} uses this very name for every user and fails with PermissionError; "
-                yield Finding(severity, what, place(path, status), f"{why}a TMPDIR of one's own helps", fix)
-            elif name.endswith(".lock") and _is_closed_file(path, status):
-                locks.append((path, status))
+        found = [one for one in islice(listing, _MOST) if one.name in wanted or one.name.endswith(".lock")]
+    for entry in found:
+        path, name = entry.path, entry.name
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except OSError:
+            continue  # removed while we looked
+        if status.st_uid == me:
+            continue
+        fix = subject.as_root(f"rm -r {commands.quote(path)}")
+        usable = os.access(path, os.W_OK | (os.X_OK if name in _FIXED else 0), effective_ids=True)
+        if name in personal:
+            what = f"{path}, where {personal[name]} keeps this user's compiled code, belongs to uid {status.st_uid}"
+            why = "either jobs fail there, or they run what its owner puts there"
+            yield Finding(ERROR, what, place(path, status), why, fix)
+        elif name in _FIXED and not (usable and stat.S_ISDIR(status.st_mode)):
+            tool, severity = _FIXED[name]
+            what = f"{path} belongs to uid {status.st_uid}, and uid {me} cannot write there"
+            why = f"{tool} uses this very name for every user and fails with PermissionError; "
+            yield Finding(severity, what, place(path, status), f"{why}a TMPDIR of one's own helps", fix)
+        elif name.endswith(".lock") and stat.S_ISREG(status.st_mode) and not usable:
+            locks.append((path, status))
     if locks:
         what = f"{plural(len(locks), 'lock file')} of other users in {folder} that uid {me} cannot open"
         why = "a tool that uses the same name for its lock fails, or waits for ever"
         fix = subject.as_root(f"rm {commands.paths(path for path, _ in locks[:20])}")
         yield Finding(WARNING, what, place(*locks[0]), why, fix, len(locks))
-
-
-def _lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None  # removed while we looked
-
-
-def _usable(path: str, status: os.stat_result) -> bool:
-    return stat.S_ISDIR(status.st_mode) and os.access(path, os.W_OK | os.X_OK, effective_ids=True)
-
-
-def _is_closed_file(path: str, status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) and not os.access(path, os.W_OK, effective_ids=True)
 
 
 def libraries(subject: Subject) -> Iterator[Finding]:

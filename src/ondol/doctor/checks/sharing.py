@@ -104,16 +104,13 @@ def modes(subject: Subject) -> Iterator[Finding]:
     """Own files and directories that the owner, or the group that shares the cache, cannot use."""
     tree = subject.tree
     ours = [entry for entry in tree.entries if entry.uid == subject.machine.uid]
-    folders = [entry for entry in ours if entry.is_dir]
-    plain = [entry for entry in ours if entry.is_file]
     why = "the owner itself is locked out: the tool fails there"
-    yield from _lacking(subject, folders, _for_owner, ERROR, "cannot be used by their own owner", why)
-    yield from _lacking(subject, plain, _for_owner, ERROR, "cannot be read by their own owner", why)
+    yield from _lacking(subject, ours, _for_owner, ERROR, "cannot be used by their own owner", why)
     if tree.sharing == rights.GROUP:
-        yield from _closed_to_group(subject, folders, plain)
+        yield from _closed_to_group(subject, [entry for entry in ours if entry.gid == tree.top.gid])
     elif tree.sharing in rights.OPEN and len(ours) < len(tree.entries):
         # Only said: to open files to every user of the machine is not for us to decide.
-        closed = [entry for entry in plain if not entry.mode & stat.S_IROTH]
+        closed = [entry for entry in ours if entry.is_file and not entry.mode & stat.S_IROTH]
         what = f"{plural(len(closed), 'file')} closed to the other users of the cache"
         why = "a tool of theirs that finds such an entry takes it for a hit and fails with PermissionError"
         selection = f"-type f -uid {subject.machine.uid}"
@@ -121,59 +118,54 @@ def modes(subject: Subject) -> Iterator[Finding]:
         yield from tree.finding(WARNING, what, closed, why, fix)
 
 
-def _closed_to_group(subject: Subject, folders: list[Seen], plain: list[Seen]) -> Iterator[Finding]:
+def _closed_to_group(subject: Subject, ours: list[Seen]) -> Iterator[Finding]:
     gid = subject.tree.top.gid
-    folders = [entry for entry in folders if entry.gid == gid]
-    plain = [entry for entry in plain if entry.gid == gid]
     who = f"the group {gid} that shares the cache"
     why = f"jobs of other members of group {gid} fail with PermissionError there"
-    yield from _lacking(subject, folders, _for_group, WARNING, f"closed to {who}", why)
-    yield from _lacking(subject, plain, _for_group, WARNING, f"closed to {who}", why)
+    yield from _lacking(subject, ours, _for_group, WARNING, f"closed to {who}", why)
     why = "harmless where a tool replaces files; one that writes into them (ninja, in-place caches) fails"
-    rest = [entry for entry in plain if not _for_group(entry)]
+    rest = [entry for entry in ours if entry.is_file and not _for_group(entry)]
     yield from _lacking(subject, rest, _to_write, NOTE, f"not writable for {who}", why)
 
 
 def _for_owner(entry: Seen) -> int:
     # The kernel is asked too: for root, and with an ACL, the bits alone do not decide.
-    return 0 if entry.usable and entry.readable else rights.missing_for_owner(entry.mode, written=is_lock(entry.name))
+    if entry.usable and entry.readable:
+        return 0
+    return rights.missing(entry.mode, stat.S_IRWXU, written=is_lock(entry.name))
 
 
 def _for_group(entry: Seen) -> int:
-    closed = rights.missing_for_group(entry.mode, written=is_lock(entry.name))
+    closed = rights.missing(entry.mode, stat.S_IRWXG, written=is_lock(entry.name))
     # What has to be opened anyway is opened all the way, as a job under umask 002 would have made it.
     return _to_write(entry) if closed else 0
 
 
 def _to_write(entry: Seen) -> int:
-    return rights.missing_for_group(entry.mode, written=True)
+    return rights.missing(entry.mode, stat.S_IRWXG, written=True)
 
 
 def _lacking(
     subject: Subject, entries: list[Seen], missing: Callable[[Seen], int], severity: str, what: str, why: str
 ) -> Iterator[Finding]:
-    """One finding for all of a kind; what each lacks is exact in its repair."""
-    lacking = [(entry, bits) for entry in entries if (bits := missing(entry))]
-    if not lacking:
-        return
-    names = ("directory", "directories") if lacking[0][0].is_dir else ("file", "files")
-    everything = 0
-    for _, bits in lacking:
-        everything |= bits
-    repairs = tuple(subject.tree.chmod(entry, add=bits) for entry, bits in lacking)
-    kind = "d" if lacking[0][0].is_dir else "f"
-    selection = f"-type {kind} -uid {subject.machine.uid}"
-    # One by one for the owner: a directory has to be opened before find can go into it.
-    end = "\\;" if everything & stat.S_IRWXU else "+"
-    if everything & stat.S_IRWXG:
-        selection += f" -gid {subject.tree.top.gid}"
-    chmod = f"chmod {commands.bits(everything)}"
-    if subject.machine.uid == 0 and kind == "f" and everything & stat.S_IRWXG:
-        # Who can write here may have moved a private file of root's here, to have it opened: it must be looked at.
-        chmod, end = "ls -l", "+"
-    fix = commands.find(subject.tree.path, selection, chmod, plain=subject.tree.is_plain, end=end)
-    text = f"{plural(len(lacking), *names)} {what}"
-    yield from subject.tree.finding(severity, text, [entry for entry, _ in lacking], why, fix, repairs)
+    """One finding for all directories, one for all files; what each lacks is exact in its repair."""
+    for kind, names in (("d", ("directory", "directories")), ("f", ("file", "files"))):
+        these = [entry for entry in entries if (entry.is_dir if kind == "d" else entry.is_file) and missing(entry)]
+        everything = 0
+        for entry in these:
+            everything |= missing(entry)
+        repairs = tuple(subject.tree.chmod(entry, add=missing(entry)) for entry in these)
+        selection = f"-type {kind} -uid {subject.machine.uid}"
+        # One by one for the owner: a directory has to be opened before find can go into it.
+        end = "\\;" if everything & stat.S_IRWXU else "+"
+        if everything & stat.S_IRWXG:
+            selection += f" -gid {subject.tree.top.gid}"
+        chmod = f"chmod {commands.bits(everything)}"
+        if subject.machine.uid == 0 and kind == "f" and everything & stat.S_IRWXG:
+            # Who can write here may have moved a private file of root's here, to have it opened: it must be looked at.
+            chmod, end = "ls -l", "+"
+        fix = commands.find(subject.tree.path, selection, chmod, plain=subject.tree.is_plain, end=end)
+        yield from subject.tree.finding(severity, f"{plural(len(these), *names)} {what}", these, why, fix, repairs)
 
 
 def setgid(subject: Subject) -> Iterator[Finding]:
@@ -220,7 +212,7 @@ def acls(subject: Subject) -> Iterator[Finding]:
     folders = [entry for entry in tree.entries if entry.is_dir]
     without = [entry for entry in folders if not rights.named(acl_of(tree.full(entry), rights.DEFAULT))]
     what = f"{directories(len(without))} without the default access control list of the top"
-    why = "what a job makes there is open to nobody whom the list names"
+    why = "what a job makes there is closed to the users and groups that the list names"
     command = f'setfacl -d -m "$(getfacl -cdEp {commands.quote(tree.path)} | grep . | paste -sd,)"'
     fix = subject.as_root(commands.find(tree.path, "-type d", command, plain=tree.is_plain))
     yield from tree.finding(WARNING, what, without, why, fix)

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from hashlib import sha256
@@ -51,7 +50,7 @@ def _anybodys(subject: Subject, judged: check.Believed) -> Iterator[Finding]:
         if not marker.is_open(status):
             continue
         what = f"others than its owner can change {path}, so no job uses the store"
-        why = "whoever can write there can name himself a writer for everybody, or exchange what others published"
+        why = "a user who can write there can name himself a writer, or replace what others published"
         add, drop = (stat.S_ISVTX, 0) if name == marker.LANES else (0, files.OTHERS_CAN_WRITE)
         repair = Repair("chmod", path, status.st_dev, status.st_ino, add=add, drop=drop)
         repairs = (repair,) if status.st_uid == subject.machine.uid else ()
@@ -118,9 +117,7 @@ def _in_lanes(subject: Subject) -> Iterator[tuple[Seen, int]]:
             yield entry, lanes[parts[1]]
 
 
-_SCOPE, _TOOL, _FINGERPRINT = "doctor-", "doctor", "any"
-#: No examination takes so long.
-_LONG_AGO = 24 * 3600.0
+_TOOL, _FINGERPRINT = "doctor", "any"
 _PROCESSES = 4
 _ENTRIES = 8
 _ROUNDS = 3
@@ -132,7 +129,7 @@ _EXERCISE = 45.0
 
 def publishing(subject: Subject) -> Iterator[Finding]:
     """Four processes publish and read the same entries in the store at once, which is left as it was found."""
-    scope = _SCOPE + files.random_name()
+    scope = f"doctor-{files.random_name()}"
     where = look(subject.real)
     try:
         _open(subject).close()
@@ -151,7 +148,7 @@ def publishing(subject: Subject) -> Iterator[Finding]:
     finally:
         _clean_up(subject, scope, before)
     for trouble in dict.fromkeys(troubles):
-        why = "what jobs publish may be lost, or jobs may read what nobody published"
+        why = "what jobs publish may be lost, or jobs may read what no job published"
         yield Finding(ERROR, f"the store does not keep its promises: {trouble}", where, why)
 
 
@@ -221,22 +218,14 @@ def _read(subject: Subject, scope: str, troubles: list[str]) -> dict[str, str]:
 
 
 def _clean_up(subject: Subject, scope: str, lanes_before: set[str]) -> None:
-    """Our entries, those of earlier examinations that were killed, and our lane if there was none before."""
+    """Our entries, and our lane if there was none before."""
     with closing(_open(subject)) as directory:
         for lane in directory.lanes():
             if lane.owner != subject.machine.uid:
                 continue
             # Through the open descriptor: whatever takes the lane's name meanwhile, nothing else is removed.
-            inside = f"/proc/self/fd/{lane.fd}"
-            for left in [scope, *_forgotten(inside)]:
-                files.remove_tree(os.path.join(inside, left))
+            files.remove_below(lane.fd, scope)
             if lane.name not in lanes_before:
                 files.rmdir_quietly(lanes_of.TMP, lane.fd)
                 with suppress(OSError):  # a job has begun to use it
                     os.rmdir(os.path.join(subject.real, marker.LANES, lane.name))
-
-
-def _forgotten(lane: str) -> list[str]:
-    long_ago = time.time() - _LONG_AGO
-    names = [name for name in os.listdir(lane) if name.startswith(_SCOPE)]
-    return [name for name in names if os.lstat(os.path.join(lane, name)).st_mtime < long_ago]

@@ -1,32 +1,86 @@
-"""What jobs do in a directory, tried out in a corner of it: executing, locking, renaming, syncing, reserving space."""
+"""Whether a directory can be reached, on what kind of file system it is, and what jobs do there, tried out in a corner
+of it: executing, locking, renaming, syncing, reserving space.
+"""
 
 import errno
 import fcntl
 import mmap
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ondol import units
-from ondol.doctor import commands
-from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, look
+from ondol.doctor import commands, mount_rules
+from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Location, look
 from ondol.doctor.subject import CACHE, ROOM, STORE, TEMPORARY, Subject
 from ondol.errors import OndolError
 from ondol.host import bounded, files, filesystem
 
-PREFIX = ".ondol-probe-"
 #: What another process is asked takes no time, unless a file server is away.
 _ANSWER = 30.0
 _Way = TypeVar("_Way")
 
 
+def reach(subject: Subject) -> Iterator[Finding]:
+    """A directory that is missing, cannot be reached, is a file, or whose file server does not answer."""
+    state, path = subject.state, commands.quote(subject.path)
+    if state.kind == "hangs":
+        # The table of mounts is the kernel's own: reading it touches nothing that could hang us as well.
+        mount = filesystem.mount_of(subject.path, filesystem.mounts())
+        what = f"{subject.path} does not answer: {state.because}"
+        why = f"every job that touches it hangs; the server behind {mount.point} ({mount.kind}) may be dead"
+        fix = subject.as_root(f"umount -l {commands.quote(mount.point)}") if mount.point not in ("/", "") else ""
+        yield Finding(ERROR, what, Location(subject.path), why, fix)
+    elif state.kind == "file":
+        why = "tools that want to keep files in it fail with ENOTDIR"
+        fix = f"mv {path} {commands.quote(subject.path + '.aside')} && mkdir -p {path}"
+        yield Finding(ERROR, f"{subject.path} is not a directory", look(subject.path), why, fix)
+    elif state.kind == "missing":
+        yield from _missing(subject, path)
+    elif state.kind == "unreachable":
+        what = f"{subject.path} cannot be reached: {state.because}"
+        why = f"uid {subject.machine.uid} gets no further than {state.stuck_at}"
+        closed = state.because == os.strerror(errno.EACCES)
+        fix = subject.as_root(f"chmod a+x {commands.quote(state.stuck_at)}") if closed else ""
+        yield Finding(ERROR, what, look(state.stuck_at), why, fix)
+
+
+def _missing(subject: Subject, path: str) -> Iterator[Finding]:
+    above = os.path.dirname(subject.state.stuck_at)
+    me = subject.machine.uid
+    creatable = os.access(above, os.W_OK | os.X_OK, effective_ids=True)
+    if creatable and not subject.named:
+        return  # a cache or a store of the user's own, made on first use
+    if creatable:
+        why = "it was named: a typing error and a mount that is missing look the same"
+        fix = f"ondol store init {path}" if STORE in subject.roles else f"mkdir -p {path}"
+    else:
+        why = f"uid {me} cannot make it, because it may not write in {above}: the first job to use it fails"
+        fix = subject.as_root(f"install -d -o {me} {path}")
+    yield Finding(ERROR, f"{subject.path} is not there", look(above), why, fix)
+
+
+def file_system(subject: Subject) -> Iterator[Finding]:
+    """Network file systems and mount options that break caches: NFS, Lustre, GPFS, FUSE, overlay, tmpfs."""
+    for verdict in mount_rules.judge(subject.mount, subject.roles):
+        fix = ""
+        if verdict.remount:
+            fix = subject.as_root(f"mount -o remount,{verdict.remount} {commands.quote(subject.mount.point)}")
+        elif CACHE in subject.roles and verdict.severity != NOTE and subject.tool:
+            # A room on local disk, filled from a store: for the tools whose caches we understand.
+            tool = subject.tool.name
+            fix = (
+                f"ondol store adopt {commands.quote(subject.path)} --tool {tool} && ondol run --tools {tool} -- COMMAND"
+            )
+        yield Finding(verdict.severity, f"{verdict.what}: {subject.path}", look(subject.path), verdict.why, fix)
+
+
 @contextmanager
 def _corner(path: str) -> Iterator[str]:
     """A new private directory in `path`. Raises `OSError` where none can be made."""
-    probe = os.path.join(path, PREFIX + files.random_name())
+    probe = os.path.join(path, f".ondol-probe-{files.random_name()}")
     os.mkdir(probe, 0o700)
     try:
         yield probe
@@ -55,7 +109,7 @@ def mount(subject: Subject) -> Iterator[Finding]:
     remount = f"mount -o remount,{{}} {commands.quote(subject.mount.point)}"
     try:
         with _corner(subject.real) as probe:
-            refused = _try_to_execute(probe)
+            loads = _can_load(probe)
     except OSError as error:
         if error.errno != errno.EROFS:
             return  # not permitted, or full: other checks say so, with what to do
@@ -65,38 +119,19 @@ def mount(subject: Subject) -> Iterator[Finding]:
         fix = subject.as_root(remount.format("rw"))
         yield Finding(severity, f"{subject.path} is on a read-only file system", look(subject.path), why, fix)
         return
-    if refused and not subject.roles.isdisjoint({CACHE, TEMPORARY, ROOM}):
-        what = f"nothing can be executed in {subject.path}: {refused}"
+    if not loads and not subject.roles.isdisjoint({CACHE, TEMPORARY, ROOM}):
+        what = f"nothing can be executed in {subject.path}: the kernel refuses to load a library (noexec?)"
         why = "compiled kernels' helper libraries fail to load (`failed to map segment from shared object`)"
         yield Finding(ERROR, what, look(subject.path), why, subject.as_root(remount.format("exec")))
 
 
-def _try_to_execute(probe: str) -> str:
-    """What is refused: a program as ninja and pip start them, a mapping as dlopen makes it."""
-    path = os.path.join(probe, "program")
-    files.write_new(path, b"#!/bin/sh\nexit 0\n", 0o700, sync=False)
-    refused = [what for what, attempt in (("start a program", _start), ("load a library", _load)) if not attempt(path)]
-    return f"the kernel refuses to {' and to '.join(refused)} (noexec?)" if refused else ""
-
-
-def _start(path: str) -> bool:
-    try:
-        subprocess.run([path], check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
-    except PermissionError:
-        return False
-    except (OSError, subprocess.TimeoutExpired):
-        pass  # no shell on this machine, or a busy one: says nothing about the mount
-    return True
-
-
-def _load(path: str) -> bool:
-    fd = os.open(path, files.READ)
-    try:
-        mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
-    except PermissionError:
-        return False
-    finally:
-        os.close(fd)
+def _can_load(probe: str) -> bool:
+    """A mapping as dlopen makes it. Whether a program can be started there is the same question to the kernel."""
+    with files.opened(os.open(_new(probe, "library"), files.READ)) as fd:
+        try:
+            mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+        except PermissionError:
+            return False
     return True
 
 
@@ -324,7 +359,7 @@ def clock(subject: Subject) -> Iterator[Finding]:
     if abs(ahead) > TOLERATED:
         direction = "ahead of" if ahead > 0 else "behind"
         what = f"the clock behind {subject.path} is {units.seconds(abs(ahead))} {direction} this machine's"
-        why = "ninja builds again and again, entries look too old or too new to whoever cleans up by age"
+        why = "ninja builds again and again, and cleaning by age removes too much or too little"
         fix = "chronyc tracking || timedatectl timesync-status"
         yield Finding(WARNING, what, look(subject.path), why, fix)
 
