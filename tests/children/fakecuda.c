@@ -11,6 +11,11 @@ static unsigned char memory[1 << 20];
 static int answer(void) { return initialised ? sticky : 3; }
 
 int cuInit(unsigned flags) { (void)flags; initialised = 1; return 0; }
+int cuGetErrorString(int code, const char **text) {
+    *text = code == 700 ? "an illegal memory access was encountered"
+          : code == 214 ? "uncorrectable ECC error encountered" : NULL;
+    return *text ? 0 : 1;
+}
 int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return initialised ? 0 : 3; }
 int cuCtxGetCurrent(void **context) { *context = NULL; return initialised ? 0 : 3; }
 int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {

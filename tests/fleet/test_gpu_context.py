@@ -43,7 +43,7 @@ def test_two_bad_kernels_among_forty_cost_two(suite, driver) -> None:
     assert result.record.counts() == {"passed": 38, "failed": 2}
     assert not any(item.flaky for item in result.record.items)
     bad = [item for item in result.record.items if item.verdict == "failed"]
-    assert all("CUDA error 700 (illegal address)" in item.why for item in bad)
+    assert all("CUDA error 700 (an illegal memory access was encountered)" in item.why for item in bad)
 
 
 def test_where_nobody_loaded_a_driver_nothing_is_loaded(suite, driver) -> None:
@@ -65,7 +65,7 @@ def test_the_probe_passes_on_a_healthy_device(driver) -> None:
 def test_the_probe_says_what_is_wrong(driver) -> None:
     sick = probe(FAKE_CUDA_HEALTH="214")
     assert sick.returncode == 1
-    assert "CUDA error 214 (uncorrectable ECC error)" in sick.stdout
+    assert "CUDA error 214 (uncorrectable ECC error encountered)" in sick.stdout
 
 
 def test_without_a_driver_the_probe_fails_and_says_so(monkeypatch, tmp_path) -> None:

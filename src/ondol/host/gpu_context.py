@@ -9,19 +9,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-_CUDA_NAMES = {
-    2: "out of memory",
-    700: "illegal address",
-    710: "device-side assert",
-    714: "hardware stack error",
-    715: "illegal instruction",
-    716: "misaligned address",
-    717: "invalid address space",
-    718: "invalid program counter",
-    719: "launch failed",
-    214: "uncorrectable ECC error",
-    226: "device unavailable",
-}
 _driver: list[Any] = []
 _looked_at: list[object] = [None]
 
@@ -48,7 +35,7 @@ def cuda_fault(libraries: object = None) -> str | None:
     if driver.cuCtxGetCurrent(ctypes.byref(context)) != 0:
         return None
     if context.value:
-        return _say(driver.cuCtxSynchronize())
+        return _say(driver, driver.cuCtxSynchronize())
     return _primary_fault(driver)
 
 
@@ -60,20 +47,22 @@ def _primary_fault(driver: Any) -> str | None:
     context = ctypes.c_void_p()
     code = driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
     if code != 0:
-        return _say(code)
+        return _say(driver, code)
     driver.cuCtxPushCurrent_v2(context)
     code = driver.cuCtxSynchronize()
     driver.cuCtxPopCurrent_v2(ctypes.byref(context))
     driver.cuDevicePrimaryCtxRelease_v2(0)
-    return _say(code)
+    return _say(driver, code)
 
 
-def _say(code: int) -> str | None:
-    return f"{_name(code)}: the context is unusable" if code else None
+def _say(driver: Any, code: int) -> str | None:
+    return f"{_name(driver, code)}: the context is unusable" if code else None
 
 
-def _name(code: int) -> str:
-    return f"CUDA error {code} ({_CUDA_NAMES.get(code, 'see cuda.h')})"
+def _name(driver: Any, code: int) -> str:
+    text = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    return f"CUDA error {code} ({(text.value or b'see cuda.h').decode()})"
 
 
 def probe_cuda() -> str | None:
@@ -99,7 +88,7 @@ def probe_cuda() -> str | None:
     for step in steps:
         code = step()
         if code != 0:
-            return _name(code)
+            return _name(driver, code)
     return None if list(back) == [7] * 16 else "device memory does not hold what was written to it"
 
 
