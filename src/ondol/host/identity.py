@@ -26,14 +26,9 @@ def this_host() -> Host:
 
 def _libc() -> str:
     try:
-        name = os.confstr("CS_GNU_LIBC_VERSION")
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "musl").replace(" ", "-")
     except (ValueError, OSError):
-        name = None
-    if name:
-        return name.replace(" ", "-")
-    # musl has no such call; its loader's presence is the best evidence that can be had without starting a process.
-    machine = os.uname().machine
-    return "musl" if os.path.exists(f"/lib/ld-musl-{machine}.so.1") else os.uname().sysname.lower()
+        return "musl"  # which has no such call
 
 
 def processor_features() -> str:
