@@ -59,7 +59,6 @@ PURE = [
     "report/compare.py",
     "report/timeline.py",
     "report/why_slow.py",
-    "guard/holder.py",
     "explain/match.py",
     "guard/msgpack.py",
     "explain/noise.py",

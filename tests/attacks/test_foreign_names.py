@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from handmade import elf, make_entry, trust_everybody
 from ondol.errors import PackError
 from ondol.foreign_text import is_number
-from ondol.guard.holder import Holder
+from ondol.guard.lock import Holder
 from ondol.host import process, zstd
 from ondol.room import choose, fill, room
 from ondol.store import pack

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ondol.guard import guarded_command, healing, msgpack, set_aside, wheel_record
 from ondol.guard.healer import BadEntry, launched
 from ondol.guard.healing import HEALERS
-from ondol.guard.holder import Holder, command_line
+from ondol.guard.lock import Holder, command_line
 from ondol.guard.uv import Uv, _is_whole
 from ondol.host import process
 from uv_caches import a_lock, make_uv_cache

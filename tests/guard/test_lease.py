@@ -186,7 +186,7 @@ class Crowd(RuleBasedStateMachine):
         self.clock = Clock()
         self.dead: set[str] = set()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(lease._Beat, "start", lambda _: None)
+        self.patch.setattr(lease, "_beating", lambda _tick: lambda: None)
         self.patch.setattr(process, "certainly_dead", lambda owner: owner.start in self.dead)
         self.names = iter(range(10_000))
         self.members: list[Lease] = []

@@ -119,17 +119,17 @@ def _summary(report: Guard) -> str:
 
 
 def _selftest(settings: Settings) -> int:
-    from ondol.guard import lock_selftest
+    from ondol.guard import lock
 
     if not settings.guard_cache:
         raise UsageError("which cache?", hint="ondol guard --cache DIR --selftest")
     _check_cache(settings.guard_cache, selftest=True)
-    turns = lock_selftest.prove(settings.guard_cache, os.environ, settings.guard_wait)
+    turns = lock.prove(settings.guard_cache, os.environ, settings.guard_wait)
     clashes, waits = sum(turn.clash for turn in turns), sum(turn.waited for turn in turns)
     proved = turns[0].standing and not clashes and waits
     output.say(f"lock: {turns[0].standing or 'none'}")
     for reason in turns[0].passed:
         output.say(f"passed over: {reason}")
     outcome = "one at a time" if proved else f"NOT one at a time: {units.plural(clashes, 'clash', 'clashes')}"
-    output.say(f"{lock_selftest.PROCESSES} processes took it {len(turns)} times and waited {waits} times: {outcome}")
+    output.say(f"{lock.PROCESSES} processes took it {len(turns)} times and waited {waits} times: {outcome}")
     return exitcodes.OK if proved else 1

@@ -86,17 +86,17 @@ class Guard:
 
     def run(self) -> int:
         try:
-            self._safely("without the lock", self._acquire)
+            self._safely("going on without the lock", self._acquire)
             if self._settings.guard_verify:
                 self._safely("the cache was not verified", self._verify)
             if self._settings.guard_heal != "off":
                 # Now: the command may replace the very venv that we live in (`uv sync`).
                 self._safely("nothing will be healed", signature.load)
             attempts = partial(run_until_final, self._settings.retries, self._run_command, self._mended_after)
-            self._safely("how the command ended is all that is known", partial(attempts, self._tell, self._safely))
+            self._safely("the command is not run again", partial(attempts, self._tell, self._safely))
             return self.status
         finally:
-            self._safely("the lock goes with this process", self.lock.release)
+            self._safely("the lock is given back when this process ends", self.lock.release)
 
     def _acquire(self) -> None:
         self.lock.acquire(shared=self._settings.guard_shared)
@@ -139,7 +139,7 @@ class Guard:
         if beside_others and not healed.why_not and not healed.taken:
             return True  # somebody else may have mended the cache while our command ran
         why = healed.why_not or "every entry in it is whole; --heal whole would set all of them aside"
-        self._tell(f"not healed: {'what is bad cannot be moved' if healed.taken else why}")
+        self._tell(f"not healed: {'the bad entries cannot be moved' if healed.taken else why}")
         return False
 
     def _relocate(self) -> bool:

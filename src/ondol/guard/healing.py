@@ -16,7 +16,7 @@ from ondol.guard.healer import BadEntry, Healer
 from ondol.guard.lock import CacheLock
 from ondol.guard.lock_parts import flock
 from ondol.guard.pip import Pip
-from ondol.guard.set_aside import Identity, SetAside, everything, identity_of
+from ondol.guard.set_aside import Identity, SetAside, identity_of
 from ondol.guard.tool_cache import ToolCache
 from ondol.guard.uv import Uv
 from ondol.host import bounded, files, filesystem, identity
@@ -121,11 +121,13 @@ def _examine(healer: Healer, cache: str, progress: Progress) -> _Found:
 
 
 def _everything(cache: str, healer: Healer | None) -> _Found:
+    """If the whole cache must go: its contents. The directory stays, and with it the lock on it."""
+    why, stay = "the whole cache is set aside, as --heal whole allows", healer.not_entries if healer else ()
     try:
-        paths = everything(cache, healer.not_entries if healer else ())
+        names = [name for name in sorted(os.listdir(cache)) if name not in stay and not name.startswith(".ondol-")]
     except OSError:
         return []
-    return [_with_identity(BadEntry(path, "the whole cache is set aside, as --heal whole allows")) for path in paths]
+    return [_with_identity(BadEntry(os.path.join(cache, name), why)) for name in names]
 
 
 def _with_identity(bad: BadEntry) -> tuple[BadEntry, dict[str, Identity | None]]:

@@ -18,6 +18,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from ondol.foreign_text import is_number
 from ondol.host import files, process
@@ -35,7 +36,7 @@ class Lease:
     """One process's part in a lease. `base` is an absolute path in a directory where we may create files."""
 
     kind = "lease"
-    _beat: "_Beat"
+    _stop_beating: Callable[[], None]
 
     def __init__(self, base: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = base
@@ -70,15 +71,14 @@ class Lease:
             self._step_back()
             return False
         self._remove_old()
-        self._beat = _Beat(self._tick)
-        self._beat.start()
+        self._stop_beating = _beating(self._tick)
         return True
 
     def release(self) -> bool:
         """Give it back. False if somebody had succeeded us already: we were silent for too long."""
         if self._fd < 0:
             return True
-        self._beat.stop()
+        self._stop_beating()
         kept = True
         try:
             kept = self._newest() == self._number
@@ -146,33 +146,30 @@ def _parse(data: bytes) -> tuple[bytes, process.Owner | None]:
     return (found[1], process.Owner.decode(data[found.end() :])) if found else (b"", None)
 
 
-class _Beat:
-    """Calls `tick` every few seconds, in a thread that takes no signals: they are for the thread that waits."""
+def _beating(tick: Callable[[int], None]) -> Callable[[], None]:
+    """Call `tick` every few seconds, in a thread that takes no signals: they are for the one that waits.
 
-    def __init__(self, tick: Callable[[int], None]) -> None:
-        import threading  # only where there are no kernel locks
+    Returns what ends it.
+    """
+    import threading  # only where there are no kernel locks
 
-        self._tick = tick
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    over = threading.Event()
 
-    def start(self) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            self._thread.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-    def stop(self) -> None:
-        self._over.set()
-        if self._thread.ident:
-            self._thread.join()
-
-    def _run(self) -> None:
+    def beat() -> None:
         count = 0
-        while not self._over.wait(BEAT):
+        while not over.wait(BEAT):
             count += 1
-            try:
-                self._tick(count)
-            except OSError:
-                continue  # a server that is away now may be back for the next one
+            with suppress(OSError):  # a server that is away now may be back for the next one
+                tick(count)
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return stop

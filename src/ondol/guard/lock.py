@@ -8,16 +8,19 @@ common. What is promised: docs/design/locks.md.
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from ondol import units
-from ondol.foreign_text import is_number
-from ondol.guard.holder import Holder, command_line
+from ondol.errors import UsageError
+from ondol.foreign_text import is_number, printable
 from ondol.guard.lease import Lease
 from ondol.guard.lock_parts import FlockPart, LockPlace, candidates, identify, open_place, reason
-from ondol.host import files, filesystem, identity, process
+from ondol.host import bounded, files, filesystem, identity, process
+from ondol.host.process import Owner
 from ondol.trust import ci
 
 #: Set for the command: which directory its guard has locked, and which process that is.
@@ -26,7 +29,52 @@ VARIABLE = "ONDOL_GUARDED"
 _FIRST_WORD, _NEXT_WORD = 2.0, 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 _MAX_NOTE = 8192
+#: A holder's command line is cut to this.
+_LONGEST = 200
+#: `https://user:token@index/`: a note is readable by everybody who can reach the cache.
+_SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 Tell = Callable[[str], None]
+
+
+class Holder(NamedTuple):
+    """Who holds a lock: a few lines that the holder leaves for those who wait.
+
+    Others may read them and, in a shared directory, write them: they are shown, after a check that the process they
+    name is not dead, and never believed for anything else.
+    """
+
+    owner: Owner
+    host: str
+    #: Seconds since the epoch, on the holder's clock.
+    since: float
+    command: str
+    #: The CI job it belongs to; empty outside CI.
+    job: str = ""
+
+    def encode(self) -> bytes:
+        lines = [self.owner.encode().decode(), self.host, f"{self.since:.0f}", self.command, self.job]
+        return "".join(" ".join(line.split()) + "\n" for line in lines).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Holder | None":
+        """The holder that wrote this, or None for bytes that say nothing."""
+        lines = data.decode("utf-8", "replace").split("\n")
+        owner = Owner.decode(lines[0].encode())
+        if owner is None or len(lines) < 5 or not is_number(lines[2]):
+            return None
+        return cls(owner, lines[1], float(lines[2]), lines[3], lines[4])
+
+    def text(self, now: float) -> str:
+        """`pid 4242 on login05 for 42 s: uv pip install toolchain [job gpu-acc]`"""
+        job = f" [{self.job}]" if self.job else ""
+        lasted = units.seconds(max(0.0, now - self.since))
+        return printable(f"pid {self.owner.pid} on {self.host} for {lasted}: {self.command}{job}")
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """The command for a note: short, and without the passwords that URLs may hold."""
+    text = _SECRET.sub("…@", " ".join(argv))
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 class _Expired(Exception):
@@ -59,16 +107,14 @@ class CacheLock:
         self._wait = wait
         self._make = make
         self._places: list[LockPlace] = []
-        self._distant = self._directory_is_enough = False
-        self._inherited = False
-        self._shared = False
+        self._distant = self._shared = False
         self._parts: list[FlockPart | Lease] = []
         self._note = -1
         self._spoke_at = 0.0
 
     def acquire(self, *, shared: bool = False) -> None:
         self._find_out()
-        if self._inherited:
+        if _held_by_parent(self._env, identify(self.cache)):
             self.standing = "held by the guard around this one"
             return
         self._shared, self.standing = shared, ""
@@ -76,15 +122,18 @@ class CacheLock:
         self.passed.clear()
         started = time.monotonic()
         try:
-            self._take_all(started)
+            if not self._take_all(started):
+                why = "; ".join(self.passed)
+                self._tell(f"warning: no lock can be had for {self.cache}: {why}; going on without")
         except _Expired:
             self.release()
             patience = units.seconds(self._wait)
             self._tell(f"warning: {self.cache} is still {self._whose()}, after {patience}; going on without the lock")
-        else:
-            self._settle()
         finally:
             self.waited += time.monotonic() - started
+        if self._parts:
+            self.standing = ", ".join(f"{part.kind} on {part.where}" for part in self._parts)
+            self._leave_note()
 
     def release(self) -> None:
         if self._note >= 0:
@@ -126,22 +175,14 @@ class CacheLock:
             # Perhaps a misspelt name: no file of ours beside it, or in it.
             self._places = [place for place in self._places if not place.common]
         kind = filesystem.fs_type(self.cache)
-        self._distant = filesystem.is_network(kind)
-        self._directory_is_enough = kind != "unknown" and not self._distant
-        self._inherited = _held_by_parent(self._env, identify(self.cache))
+        self._distant = kind == "unknown" or filesystem.is_network(kind)
 
-    def _settle(self) -> None:
-        if self._parts:
-            self.standing = ", ".join(f"{part.kind} on {part.where}" for part in self._parts)
-            self._leave_note()
-        else:
-            why = "; ".join(self.passed)
-            self._tell(f"warning: no lock can be had for {self.cache}: {why}; going on without")
-
-    def _take_all(self, started: float) -> None:
-        if self._take(FlockPart(self.cache), started) and self._directory_is_enough:
-            return
-        any(self._take_at(place, started) for place in self._places)
+    def _take_all(self, started: float) -> bool:
+        """Whether any could be had. On a network the directory alone is not enough."""
+        have = self._take(FlockPart(self.cache), started)
+        if have and not self._distant:
+            return True
+        return any(self._take_at(place, started) for place in self._places) or have
 
     def _take_at(self, place: LockPlace, started: float) -> bool:
         """Whether this place is the one: its file can be made, and something there works as a lock."""
@@ -178,27 +219,22 @@ class CacheLock:
 
     def _whose(self) -> str:
         for place in self._places:
-            holder = Holder.decode(_read_note(place))
-            if holder and not _is_over(holder):
-                return f"held by {holder.text(time.time())}"
+            with suppress(OSError):
+                holder = Holder.decode(files.read_regular(place.path, _MAX_NOTE)[0])
+                if holder and not _is_over(holder):
+                    return f"held by {holder.text(time.time())}"
         return "held by a process that left no note"
 
     def _leave_note(self) -> None:
         """Beside the cache if possible. Nothing depends on it."""
+        job = ci.job_name(self._env)
+        me = Holder(process.myself(), identity.hostname(), time.time(), command_line(self._argv), job)
         for place in self._places:
-            try:
+            with suppress(OSError):
                 self._note = open_place(place)
-            except OSError:
-                continue
-            job = ci.job_name(self._env)
-            me = Holder(process.myself(), identity.hostname(), time.time(), command_line(self._argv), job)
-            try:
                 os.ftruncate(self._note, 0)
                 os.pwrite(self._note, me.encode(), 0)
                 return
-            except OSError:
-                files.close_quietly(self._note)
-                self._note = -1
 
 
 def _is_over(holder: Holder) -> bool:
@@ -206,15 +242,60 @@ def _is_over(holder: Holder) -> bool:
     return holder.owner.boot == process.boot_id() and process.certainly_dead(holder.owner)
 
 
-def _read_note(place: LockPlace) -> bytes:
-    try:
-        return files.read_regular(place.path, _MAX_NOTE)[0]
-    except OSError:
-        return b""
-
-
 def _held_by_parent(env: Mapping[str, str], cache: str) -> bool:
     fields = env.get(VARIABLE, "").split(" ")
     if len(fields) != 3 or fields[0] != cache or not is_number(fields[1], 9):
         return False
     return not process.certainly_dead(process.myself()._replace(pid=int(fields[1]), start=fields[2]))
+
+
+#: How many take the lock, how often each, and how long it is kept: long enough for another to get in if it can.
+PROCESSES, _ROUNDS_EACH = 6, 5
+_KEEP = 0.02
+_TIME = 300.0
+
+
+class Turn(NamedTuple):
+    """One process was inside."""
+
+    #: Somebody else was there too.
+    clash: bool
+    #: The lock had to be waited for: without that, nothing is proved.
+    waited: bool
+    standing: str
+    passed: list[str]
+
+
+def prove(cache: str, env: Mapping[str, str], wait: float) -> list[Turn]:
+    """Let several processes in and out. No clash, a lock that stands and some waiting are the proof."""
+    marker = os.path.join(cache, f".ondol-selftest-{files.random_name()}")
+    try:
+        os.makedirs(cache, exist_ok=True)
+        os.close(os.open(marker, files.CREATE, 0o600))
+        os.unlink(marker)
+    except OSError as error:
+        raise UsageError(
+            f"the lock on {cache} cannot be tried",
+            because=error.strerror or "",
+            hint="name a directory that you can write",
+        )
+    around = {name: value for name, value in env.items() if name != VARIABLE}
+    turns = list(range(PROCESSES * _ROUNDS_EACH))
+    found: list[Turn] = bounded.in_parallel(turns, lambda _: _enter(cache, marker, around, wait), PROCESSES, _TIME)
+    files.unlink_quietly(marker)
+    return found
+
+
+def _enter(cache: str, marker: str, env: Mapping[str, str], wait: float) -> Turn:
+    lock = CacheLock(cache, ["ondol", "guard", "--selftest"], lambda _: None, env, wait=wait)
+    lock.acquire()
+    try:
+        os.close(os.open(marker, files.CREATE, 0o600))
+        clash = False
+    except FileExistsError:
+        clash = True
+    time.sleep(_KEEP)
+    if not clash:
+        files.unlink_quietly(marker)
+    lock.release()
+    return Turn(clash, lock.waited > _KEEP / 2, lock.standing, lock.passed)

@@ -53,11 +53,7 @@ class Pip(Healer):
         return [*start, "cache", "dir"] if start else []
 
     def usual_place(self, env: Mapping[str, str]) -> str:
-        if os.uname().sysname == "Darwin" and not env.get("XDG_CACHE_HOME"):
-            usual = os.path.expanduser("~/Library/Caches/pip")
-        else:
-            usual = os.path.join(identity.user_cache_dir(), "pip")
-        return env.get("PIP_CACHE_DIR", "") or usual
+        return env.get("PIP_CACHE_DIR", "") or os.path.join(identity.user_cache_dir(), "pip")
 
 
 def _files(folder: str) -> Iterator[str]:

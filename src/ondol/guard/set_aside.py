@@ -128,9 +128,3 @@ class SetAside:
         if os.stat(above).st_dev != os.fstat(self._top).st_dev:
             return [inside]  # a mount point: nothing can be renamed to the outside
         return [(above, f".{name}.ondol-aside-{os.geteuid()}"), inside]
-
-
-def everything(cache: str, but: tuple[str, ...]) -> list[str]:
-    """What to take if the whole cache must go: its contents. The directory stays, and with it the lock on it."""
-    names = [name for name in sorted(os.listdir(cache)) if name not in but and not name.startswith(".ondol-")]
-    return [os.path.join(cache, name) for name in names]

@@ -210,7 +210,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _may(path: str, mode: int) -> bool:
-    return bool(os.access(path, mode, effective_ids=os.access in os.supports_effective_ids))
+    return os.access(path, mode, effective_ids=True)
 
 
 def _whose(path: str) -> str:
