@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explain import suite
-from ondol.explain.explainer import Explainer, Explanation
+from ondol.explain.explainer import Explanation
 from ondol.explain.junit_log import JUnitLog
 from ondol.explain.signature import load
 
@@ -20,9 +20,9 @@ FULL = "OSError: [Errno 28] No space left on device"
 
 
 def explain(data: bytes, size: int = 1 << 16) -> Explanation:
-    explainer = Explainer(load())
-    explainer.add("junit.xml", JUnitLog(data[at : at + size] for at in range(0, len(data), size)))
-    return explainer.result()
+    explanation = Explanation(load())
+    explanation.add("junit.xml", JUnitLog(data[at : at + size] for at in range(0, len(data), size)))
+    return explanation
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def check_nightly(explanation: Explanation) -> None:
         "tests.ops.test_own.TestOps::test_forward",
         "tests.ops.test_own::test_wrong_result",
     ]
-    assert explanation.troubles == ()
+    assert explanation.troubles == []
 
 
 def test_seed_000_is_counted_right(junit: bytes) -> None:
@@ -89,7 +89,7 @@ def test_output_of_a_test_that_passed_is_not_blamed() -> None:
     explanation = explain(
         report(case(f"<system-out>{FULL}</system-out>"), case(f"<skipped>{FULL}</skipped>", "test_b"))
     )
-    assert (explanation.failed, explanation.faults) == (0, ())
+    assert (explanation.failed, explanation.faults) == (0, [])
 
 
 def test_output_of_the_suite_is_searched_too() -> None:
@@ -131,13 +131,13 @@ LAUGHS = (
 def test_entities_are_not_expanded(head: str) -> None:
     data = head.encode() + b"<testsuites>" + case(f"<failure>{FULL} &a11;</failure>").encode() + b"</testsuites>"
     explanation = explain(data)
-    assert explanation.faults == ()
+    assert explanation.faults == []
     assert "declares entities" in explanation.troubles[0]
 
 
 def test_text_in_the_source_is_not_taken_for_its_message() -> None:
     source = f"    raise Other('{FULL}')\n&gt;   handle('{FULL}')\nE   Other"
-    assert explain(report(case(f"<failure>{source}</failure>"))).faults == ()
+    assert explain(report(case(f"<failure>{source}</failure>"))).faults == []
     assert explain(report(case(f"<failure>{source}</failure><system-out>    {FULL}</system-out>"))).faults
 
 
@@ -157,7 +157,7 @@ def test_no_bytes_stop_the_reader(data: bytes) -> None:
 _BIG = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
-from ondol.explain.explainer import Explainer
+from ondol.explain.explainer import Explanation
 from ondol.explain.junit_log import JUnitLog
 from ondol.explain.signature import load
 
@@ -170,9 +170,9 @@ def chunks():
         yield b"</system-out></testcase>"
     yield b"</testsuites>"
 
-explainer = Explainer(load())
-explainer.add("big", JUnitLog(chunks()))
-print(len(explainer.result().faults[0].tests))
+explanation = Explanation(load())
+explanation.add("big", JUnitLog(chunks()))
+print(len(explanation.faults[0].tests))
 """
 
 

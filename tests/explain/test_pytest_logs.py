@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from explain import suite
 from explain.found_faults import find
 from ondol.explain import match
-from ondol.explain.explainer import Explainer, Explanation
+from ondol.explain.explainer import Explanation
 from ondol.explain.pytest_log import PytestLog
 from ondol.explain.signature import load
 
@@ -32,10 +32,10 @@ OPTIONS = [
 
 
 def explain(*texts: str) -> Explanation:
-    explainer = Explainer(load())
+    explanation = Explanation(load())
     for number, text in enumerate(texts):
-        explainer.add(f"log{number}", PytestLog(text.split("\n")))
-    return explainer.result()
+        explanation.add(f"log{number}", PytestLog(text.split("\n")))
+    return explanation
 
 
 def counts(explanation: Explanation) -> dict[str, int]:
@@ -122,7 +122,7 @@ def test_parts_of_a_fault_in_two_tests_make_none() -> None:
     error = "E   json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
     text = f"=== FAILURES ===\n___ test_a ___\n{frame}\nE   AssertionError\n___ test_b ___\n{error}\n=== short test summary info ===\nFAILED x.py::test_a - A\nFAILED x.py::test_b - J"
     assert find(text)
-    assert explain(text).faults == ()
+    assert explain(text).faults == []
     assert explain(text.replace("E   AssertionError", error)).faults[0].tests == ("x.py::test_a",)
 
 
@@ -131,7 +131,7 @@ def test_text_in_the_source_is_not_taken_for_its_message() -> None:
     source = '    with pytest.raises(OSError, match="[Errno 28] No space left on device"):'
     failure = f"=== FAILURES ===\n___ test_a ___\n\n{source}\n>       assert 'OSError: [Errno 28] No space left on device' == 1\nE   AssertionError"
     summary = "=== short test summary info ===\nFAILED x.py::test_a - A"
-    assert explain(f"{failure}\n{summary}").faults == ()
+    assert explain(f"{failure}\n{summary}").faults == []
     printed = f"--- Captured stderr call ---\n    make: write error: No space left on device\n{summary}"
     assert explain(f"{failure}\n{printed}").faults[0].tests == ("x.py::test_a",)
 
@@ -141,7 +141,7 @@ def test_same_name_in_two_files_is_two_tests() -> None:
     text = f"=== FAILURES ===\n___ test_a ___\nE   AssertionError\n___ test_a ___\n{full}\n=== short test summary info ===\nFAILED x.py::test_a - A\nFAILED y.py::test_a - O"
     explanation = explain(text)
     assert explanation.faults[0].tests == ("y.py::test_a",)
-    assert explanation.unexplained == ("x.py::test_a",)
+    assert explanation.unexplained == ["x.py::test_a"]
 
 
 @pytest.mark.parametrize("size", [1, match._BLOCK])
@@ -157,12 +157,12 @@ def test_reason_on_the_line_below_is_found(size: int, monkeypatch: pytest.Monkey
 
 def test_crashed_worker_counts_as_one_test(request: pytest.FixtureRequest) -> None:
     text = (Path(__file__).parents[1] / "logs" / "ordinary" / "worker-crash.log").read_text()
-    assert explain(text).unexplained == ("tests/ops/test_moe.py::test_moe_fused[8-2]",)
+    assert explain(text).unexplained == ["tests/ops/test_moe.py::test_moe_fused[8-2]"]
 
 
 def test_collection_error_is_a_failure() -> None:
     text = (Path(__file__).parents[1] / "logs" / "ordinary" / "pytest-collection.log").read_text()
-    assert explain(text).unexplained == ("sub/test_fails_to_collect.py",)
+    assert explain(text).unexplained == ["sub/test_fails_to_collect.py"]
 
 
 def test_evidence_is_the_first() -> None:
@@ -185,8 +185,8 @@ def test_warning_is_not_given_as_the_cause() -> None:
     warning = "UserWarning: Error reading persistent compilation cache entry for 'jit_f': x"
     text = f"=== FAILURES ===\n___ test_a ___\nE   AssertionError\n--- Captured stderr call ---\n{warning}\n=== short test summary info ===\nFAILED x.py::test_a - A"
     explanation = explain(text)
-    assert explanation.faults == ()
-    assert explanation.unexplained == ("x.py::test_a",)
+    assert explanation.faults == []
+    assert explanation.unexplained == ["x.py::test_a"]
     assert [fault.signature.id for fault in explanation.warnings] == ["jax-bad-entry"]
 
 
@@ -216,7 +216,7 @@ def test_a_long_line_does_not_stop_the_reader(start: str, filler: str) -> None:
 _BIG = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (100 << 20, 100 << 20))
-from ondol.explain.explainer import Explainer
+from ondol.explain.explainer import Explanation
 from ondol.explain.pytest_log import PytestLog
 from ondol.explain.signature import load
 
@@ -225,9 +225,9 @@ def lines():
         yield "tests/x.py::test PASSED " + "x" * 10000
     yield "tar: write error: No space left on device"
 
-explainer = Explainer([known for known in load() if known.id == "disk-full"])
-explainer.add("big", PytestLog(lines()))
-print(explainer.result().faults[0].line_number)
+explanation = Explanation([known for known in load() if known.id == "disk-full"])
+explanation.add("big", PytestLog(lines()))
+print(explanation.faults[0].line_number)
 """
 
 

@@ -7,7 +7,7 @@ from ondol import exitcodes
 from ondol.cli import flags, output
 from ondol.errors import UsageError
 from ondol.explain import text
-from ondol.explain.explainer import Explainer, Explanation
+from ondol.explain.explainer import Explanation
 from ondol.explain.log_file import open_log
 from ondol.explain.signature import load
 
@@ -49,9 +49,9 @@ def main(parsed: argparse.Namespace) -> int:
 
 
 def _read(logs: list[str]) -> Explanation:
-    explainer = Explainer(load())
+    explanation = Explanation(load())
     for path in logs:
         with open_log(path, sys.stdin.buffer) as log:
             shown = "stdin" if path == "-" else path
-            explainer.add(shown, log, f"{shown}: " if len(logs) > 1 else "")
-    return explainer.result()
+            explanation.add(shown, log, f"{shown}: " if len(logs) > 1 else "")
+    return explanation

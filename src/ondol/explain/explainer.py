@@ -55,30 +55,33 @@ class Fault(NamedTuple):
     line: str
 
 
-class Explanation(NamedTuple):
-    #: Those that took down most tests first, then in the order of their appearance.
-    faults: tuple[Fault, ...]
-    #: What tools said and went on; in the order of their appearance.
-    warnings: tuple[Fault, ...]
-    #: How many tests failed.
-    failed: int
-    #: Names of the failed tests that match nothing known.
-    unexplained: tuple[str, ...]
-    #: What kept a log from being read to its end.
-    troubles: tuple[str, ...]
-
-
-class Explainer:
-    """Takes logs one after the other: those of the shards of a run, say."""
+class Explanation:
+    """Of logs that are added one after the other: those of the shards of a run, say."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self._scanner = Scanner(signatures)
         self._logs: list[str] = []
         self._faults: dict[str, Fault] = {}
         self._warnings: dict[str, Fault] = {}
-        self._failed = 0
-        self._unexplained: list[str] = []
-        self._troubles: list[str] = []
+        #: How many tests failed.
+        self.failed = 0
+        #: Names of the failed tests that match nothing known.
+        self.unexplained: list[str] = []
+        #: What kept a log from being read to its end.
+        self.troubles: list[str] = []
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Those that took down most tests first, then in the order of their appearance."""
+        return sorted(self._faults.values(), key=lambda fault: (-len(fault.tests), self._place(fault)))
+
+    @property
+    def warnings(self) -> list[Fault]:
+        """What tools said and went on; in the order of their appearance."""
+        return sorted(self._warnings.values(), key=self._place)
+
+    def _place(self, fault: Fault) -> tuple[int, int]:
+        return self._logs.index(fault.log), fault.line_number
 
     def add(self, where: str, log: Log, prefix: str = "") -> None:
         """Read a log that is called `where`; `prefix` goes before the names of its tests."""
@@ -99,14 +102,14 @@ class Explainer:
         self._scanner.forget()
         self._tests(log, in_tests, prefix)
         if log.trouble:
-            self._troubles.append(f"{where}: {log.trouble}")
+            self.troubles.append(f"{where}: {log.trouble}")
 
     def _tests(self, log: Log, in_tests: dict[str, list[Hit]], prefix: str) -> None:
         for test in log.failed():
-            self._failed += 1
+            self.failed += 1
             cause = first_cause([hit for label in test.labels for hit in in_tests.get(label, [])])
             if cause is None:
-                self._unexplained.append(prefix + test.name)
+                self.unexplained.append(prefix + test.name)
             else:
                 self._count(self._faults, cause, prefix + test.name)
 
@@ -130,15 +133,3 @@ class Explainer:
         if seen.log == log and hit.line_number < seen.line_number:
             seen = seen._replace(line_number=hit.line_number, line=hit.line)
         among[known.id] = seen._replace(tests=seen.tests + test, times=seen.times + 1)
-
-    def result(self) -> Explanation:
-        def place(fault: Fault) -> tuple[int, int]:
-            return self._logs.index(fault.log), fault.line_number
-
-        return Explanation(
-            tuple(sorted(self._faults.values(), key=lambda fault: (-len(fault.tests), place(fault)))),
-            tuple(sorted(self._warnings.values(), key=place)),
-            self._failed,
-            tuple(self._unexplained),
-            tuple(self._troubles),
-        )

@@ -1,6 +1,7 @@
 """An explanation in words: the first line says it all, then each cause once, with its evidence and its cure. Pure."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from ondol import units
@@ -64,7 +65,7 @@ def _labelled(label: str, value: str) -> list[str]:
     return [f"  {label if number == 0 else '':<8} {line}" for number, line in enumerate(filled)]
 
 
-def _names(names: tuple[str, ...], every_name: bool, label: str = "") -> list[str]:
+def _names(names: Sequence[str], every_name: bool, label: str = "") -> list[str]:
     shown = list(map(printable, names if every_name else names[:_FEW]))
     if len(shown) < len(names):
         shown.append(f"… and {len(names) - len(shown)} more (--all)")
@@ -101,9 +102,9 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
     return {
         "failed": explanation.failed,
         "faults": [_fault_json(fault) for fault in explanation.faults],
-        "unexplained": list(explanation.unexplained),
+        "unexplained": explanation.unexplained,
         "warnings": [_fault_json(fault) for fault in explanation.warnings],
-        "troubles": list(explanation.troubles),
+        "troubles": explanation.troubles,
     }
 
 
