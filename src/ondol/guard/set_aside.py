@@ -59,17 +59,12 @@ class SetAside:
         relative = os.path.relpath(path, self._cache)
         above, name = os.path.split(relative)
         try:
-            here = files.open_way(above, self._top)
+            with files.opened(files.open_way(above, self._top)) as here:
+                if known is None or _identity(os.stat(name, dir_fd=here, follow_symlinks=False)) != known:
+                    return ""  # not what was examined: somebody mended it meanwhile
+                return self._move(here, name, relative)
         except FileNotFoundError:
             return ""
-        try:
-            if known is None or _identity(os.stat(name, dir_fd=here, follow_symlinks=False)) != known:
-                return ""  # not what was examined: somebody mended it meanwhile
-            return self._move(here, name, relative)
-        except FileNotFoundError:
-            return ""
-        finally:
-            os.close(here)
 
     def _move(self, here: int, name: str, relative: str) -> str:
         try:
@@ -94,8 +89,6 @@ class SetAside:
 
     def clean(self) -> None:
         """Remove what has been lying here for too long, or is too much."""
-        if not self.folder:
-            return
         oldest = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self._now - LONGEST))
         names = sorted(os.listdir(self._base), reverse=True)
         for number, name in enumerate(names):

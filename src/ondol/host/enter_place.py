@@ -73,7 +73,7 @@ def enter(base: str, places: Mapping[str, str]) -> None:
 
 def _leave_namespace() -> None:
     try:
-        _unshare(_NEW_MOUNTS)
+        _call("unshare", ctypes.c_int(_NEW_MOUNTS))
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EINVAL):
             raise NotPossible(_because("a mount namespace", error))
@@ -84,7 +84,7 @@ def _leave_user_namespace() -> None:
     """Without privileges: in a user namespace where this user is itself, and everybody else is nobody."""
     user, group = os.geteuid(), os.getegid()
     try:
-        _unshare(_NEW_USERS | _NEW_MOUNTS)
+        _call("unshare", ctypes.c_int(_NEW_USERS | _NEW_MOUNTS))
         for name, line in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -200,19 +200,16 @@ def _directory() -> str:
         return ""  # removed, or out of reach: then it is not below BASE, and stays as it is
 
 
-def _unshare(flags: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(ctypes.c_int(flags)):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
 def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     words = [None if word is None else os.fsencode(word) for word in (source, target, kind, options)]
-    if libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]):
+    _call("mount", words[0], words[1], words[2], ctypes.c_ulong(flags), words[3], about=target)
+
+
+def _call(function: str, *words: object, about: str | None = None) -> None:
+    """One of the C library's, which Python does not have."""
+    if getattr(ctypes.CDLL(None, use_errno=True), function)(*words):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), target)
+        raise OSError(number, os.strerror(number), about)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,6 @@ def path(name: str) -> str:
     return f"{ROOT}/{name}"
 
 
-def starter(places: Mapping[str, str]) -> list[str]:
-    """The words that start a command with these directories (name → directory) at their places: see `command_line`."""
-    return _words("run", places)
-
-
 def command_line(through: Sequence[str], program: str, argv: Sequence[str], blocked: Iterable[int] = ()) -> list[str]:
     """The whole command line, for a starter; `blocked` are the signals that the program shall find blocked."""
     return [*through, ",".join(str(int(number)) for number in blocked), program, *argv]
@@ -36,7 +31,7 @@ def why_not(places: Mapping[str, str]) -> str:
     """Why this machine does not allow it; empty if it does. Tried in full, by a process that then ends."""
     try:
         tried = subprocess.run(
-            [*_words("try", places), ""],
+            [*starter(places, "try"), ""],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -49,7 +44,8 @@ def why_not(places: Mapping[str, str]) -> str:
     return "" if tried.returncode == 0 else said or f"trying failed with status {tried.returncode}"
 
 
-def _words(mode: str, places: Mapping[str, str]) -> list[str]:
+def starter(places: Mapping[str, str], mode: str = "run") -> list[str]:
+    """The words that start a command with these directories (name → directory) at their places: see `command_line`."""
     pairs = [word for pair in places.items() for word in pair]
     # -I -S: nothing of the user's environment, no site packages, and half the time to start.
     return [sys.executable, "-I", "-S", *_program(), mode, BASE, str(len(places)), *pairs]
