@@ -10,45 +10,32 @@ import os
 import select
 import stat
 import termios
-from typing import NamedTuple
+
+#: (what it is, and what can be seen of it without reading from it)
+State = tuple[str, int, bool]
 
 
-class InputState(NamedTuple):
-    """What can be seen of a descriptor without reading from it."""
-
-    kind: str
-    offset: int = 0
-    waiting: int = 0
-    hung_up: bool = False
-
-
-def look() -> InputState:
+def look() -> State:
+    waiting = array.array("i", [0])
     try:
         mode = os.fstat(0).st_mode
+        if stat.S_ISREG(mode):
+            return "file", os.lseek(0, 0, os.SEEK_CUR), False
+        if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
+            return "device", 0, False  # a terminal, /dev/null
+        fcntl.ioctl(0, termios.FIONREAD, waiting)
     except OSError:
-        return InputState("closed")
-    if stat.S_ISREG(mode):
-        return InputState("file", offset=os.lseek(0, 0, os.SEEK_CUR))
-    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
-        return InputState("device")  # a terminal, /dev/null
-    waiting = array.array("i", [0])
+        return "closed", 0, False  # or a socket that nobody can read from
     poller = select.poll()
     poller.register(0, select.POLLIN)
-    try:
-        fcntl.ioctl(0, termios.FIONREAD, waiting)
-        events = dict(poller.poll(0)).get(0, 0)
-    except OSError:
-        return InputState("unknown", offset=-1)
-    return InputState("pipe", waiting=waiting[0], hung_up=bool(events & select.POLLHUP))
+    return "pipe", waiting[0], any(events & select.POLLHUP for _, events in poller.poll(0))
 
 
-def rewind(before: InputState) -> bool:
+def rewind(before: State) -> bool:
     """Make it what it was when `before` was taken. False if that is impossible."""
-    if before.kind == "file":
-        try:
-            os.lseek(0, before.offset, os.SEEK_SET)
-        except OSError:
-            return False
+    kind, offset, _ = before
+    if kind == "file":
+        os.lseek(0, offset, os.SEEK_SET)
         return True
     # A pipe in which as much waits as before, and whose writer has not gone meanwhile: nobody has read from it.
-    return before.kind != "unknown" and look() == before
+    return look() == before
