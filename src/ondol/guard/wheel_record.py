@@ -13,7 +13,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
-from typing import IO, NamedTuple
+from typing import IO
 
 from ondol.foreign_text import is_number
 from ondol.host import files
@@ -29,13 +29,6 @@ _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Ru
 
 #: Opens one of a wheel's files. Raises `FileNotFoundError`, other `OSError`s, and `BadZipFile`.
 Open = Callable[[str], IO[bytes]]
-
-
-class RecordRow(NamedTuple):
-    path: str
-    algorithm: str
-    digest: str
-    size: int | None
 
 
 def fault_in_folder(path: str) -> str:
@@ -106,37 +99,36 @@ def _fault_in_info(open_file: Open, info: str) -> str:
         rows = parse(contents["RECORD"])
     except csv.Error as error:
         return f"RECORD cannot be read: {error}"
-    if not any(row.path == f"{info}/METADATA" for row in rows):
+    if f"{info}/METADATA" not in rows:
         return "RECORD is empty or cut off"
-    return next((why for why in (_fault_in_row(open_file, row) for row in rows) if why), "")
+    return next((why for why in (_fault_in_file(open_file, path, *row) for path, row in rows.items()) if why), "")
 
 
-def parse(data: bytes) -> list[RecordRow]:
-    """The rows that can be checked, of paths inside the wheel. Raises `csv.Error`."""
-    rows = []
+def parse(data: bytes) -> dict[str, tuple[str, str, int | None]]:
+    """Path inside the wheel → (algorithm, digest, size), of what can be checked. Raises `csv.Error`."""
+    rows = {}
     for fields in csv.reader(io.StringIO(data.decode("utf-8", "replace"), newline="")):
         path, checksum, size = (*fields, "", "", "")[:3]
         algorithm, _, digest = checksum.partition("=")
         inside = path and not os.path.isabs(path) and ".." not in path.split("/")
         if inside and digest and algorithm in _ALGORITHMS:
-            rows.append(RecordRow(path, algorithm, digest.rstrip("="), int(size) if is_number(size) else None))
+            rows[path] = algorithm, digest.rstrip("="), int(size) if is_number(size) else None
     return rows
 
 
-def _fault_in_row(open_file: Open, row: RecordRow) -> str:
-    digest = hashlib.new(row.algorithm)
-    size = 0
+def _fault_in_file(open_file: Open, path: str, algorithm: str, digest: str, size: int | None) -> str:
+    hashed, read = hashlib.new(algorithm), 0
     try:
-        with open_file(row.path) as file:
+        with open_file(path) as file:
             while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+                hashed.update(chunk)
+                read += len(chunk)
     except (FileNotFoundError, NotADirectoryError):
-        return f"{row.path} is missing"
+        return f"{path} is missing"
     except OSError as error:
-        return f"{row.path} cannot be read: {error.strerror or error}"
-    if row.size is not None and size != row.size:
-        return f"{row.path} has {size} bytes instead of {row.size}"
-    if base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode() != row.digest:
-        return f"{row.path} is not what RECORD says"
+        return f"{path} cannot be read: {error.strerror or error}"
+    if size is not None and read != size:
+        return f"{path} has {read} bytes instead of {size}"
+    if base64.urlsafe_b64encode(hashed.digest()).rstrip(b"=").decode() != digest:
+        return f"{path} is not what RECORD says"
     return ""
