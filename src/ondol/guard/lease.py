@@ -80,12 +80,11 @@ class Lease:
             return True
         self._stop_beating()
         kept = True
-        try:
+        # Without the word, the others wait until our process is seen to be dead, or for PATIENCE.
+        with suppress(OSError):
             kept = self._newest() == self._number
             os.pwrite(self._fd, _state(b"free", 0), 0)
             os.fsync(self._fd)
-        except OSError:
-            pass  # without the word, the others wait until our process is seen to be dead, or for PATIENCE
         files.close_quietly(self._fd)
         self._fd, self._number = -1, 0
         return kept

@@ -13,6 +13,7 @@ import fcntl
 import os
 import stat
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol.errors import OndolError
@@ -109,10 +110,8 @@ def _create(place: LockPlace) -> int:
         fd = os.open(place.path, _OPEN | os.O_CREAT | os.O_EXCL, 0o666)
     finally:
         os.umask(before)
-    try:
+    with suppress(OSError):
         os.fchmod(fd, 0o666)  # a default ACL of the directory counts instead of the umask
-    except OSError:
-        pass
     return fd
 
 

@@ -10,6 +10,7 @@ anybody about its permissions. It is bounded: the oldest go when there are too m
 import errno
 import os
 import time
+from contextlib import suppress
 
 from ondol.host import files
 
@@ -82,10 +83,8 @@ class SetAside:
 
     def explain(self, text: str) -> None:
         """Leave a word for whoever finds the folder."""
-        try:
+        with suppress(OSError):  # the same was said on the terminal
             files.write_new(NOTE, text.encode(), 0o644, dir_fd=self._inside, sync=False)
-        except OSError:
-            pass  # the same was said on the terminal
 
     def clean(self) -> None:
         """Remove what has been lying here for too long, or is too much."""

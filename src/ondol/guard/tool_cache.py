@@ -7,6 +7,7 @@ read the torn one again and again.
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from ondol.errors import EntryRefused
 from ondol.guard.healer import BadEntry, Healer, Progress
@@ -34,10 +35,8 @@ class ToolCache(Healer):
                 yield BadEntry(os.path.join(cache, item.place), item.why)
 
     def _scan(self, cache: str) -> Iterator[Found | Refused]:
-        try:
+        with suppress(OSError):  # not there, or not readable: nothing that we could mend
             yield from registry.load(self._row).scan(CacheDir(cache, ours=False), identity.this_host())
-        except OSError:
-            return  # not there, or not readable: nothing that we could mend
 
     def usual_place(self, env: Mapping[str, str]) -> str:
         return table.default_location(self._row, env)

@@ -124,10 +124,8 @@ def _beside(parent: int, told: int, telling: int, work: Callable[[Callable[[floa
 def _flush() -> None:
     """What we have printed must not be printed again by the child. A stream may be closed, full or missing."""
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(AttributeError, OSError, ValueError):
             stream.flush()
-        except (AttributeError, OSError, ValueError):
-            continue
 
 
 def _pipe() -> tuple[int, int]:
@@ -224,13 +222,11 @@ def _end(pid: int) -> None:
     """Make sure the child is gone, without waiting long for one that the kernel will not let go. Whoever unmounts the
     store after us must not find it busy.
     """
-    try:
+    with suppress(OSError):  # already reaped, or not yet in its own group
         done, _ = os.waitpid(pid, os.WNOHANG)
         if done:
             return
         os.killpg(pid, signal.SIGKILL)
-    except OSError:
-        pass  # already reaped, or not yet in its own group
     with suppress(OSError):
         os.kill(pid, signal.SIGKILL)
         # Root may: a helper of low priority dies slowly on a busy machine.

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol import exitcodes
@@ -135,10 +136,8 @@ def _wait(pid: int, watched: set[signal.Signals]) -> CommandEnded:
         received = signal.sigwaitinfo(watched)
         if received.si_signo == signal.SIGCHLD or (received.si_signo in _TYPED and received.si_code == _SI_KERNEL):
             continue  # the terminal has told the command itself: forwarding would deliver it twice
-        try:
+        with suppress(ProcessLookupError):  # it ended at this moment; the next round reaps it
             os.kill(pid, received.si_signo)
-        except ProcessLookupError:
-            pass  # it ended at this moment; the next round reaps it
 
 
 def _ended(status: int) -> CommandEnded:

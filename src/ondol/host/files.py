@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 #: O_NONBLOCK: opening a FIFO that somebody planted must not hang the job; it has no effect on regular files.
@@ -58,10 +58,8 @@ def open_dir(name: str, dir_fd: int | None = None) -> int:
 def open_private(folder: str, dir_fd: int | None = None, *, make: bool) -> int:
     """Open a directory whose name others can guess or set; `OSError` unless it is one that we alone control."""
     if make:
-        try:
+        with suppress(FileExistsError):  # anybody may have made a directory, or a link, of this name
             os.mkdir(folder, 0o700, dir_fd=dir_fd)
-        except FileExistsError:
-            pass  # anybody may have made a directory, or a link, of this name
     fd = open_dir(folder, dir_fd)
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or status.st_mode & OTHERS_CAN_WRITE:
@@ -77,10 +75,8 @@ def make_dir(name: str, mode: int, dir_fd: int | None = None) -> int:
     An existing one of ours that others cannot read is mended: a writer killed between mkdir and chmod, under umask
     077, would otherwise leave a lane that nobody else can read for ever. One that its owner made read-only stays so.
     """
-    try:
+    with suppress(FileExistsError):
         os.mkdir(name, mode, dir_fd=dir_fd)
-    except FileExistsError:
-        pass
     fd = open_dir(name, dir_fd)
     try:
         status = os.fstat(fd)
@@ -195,10 +191,8 @@ def opened(fd: int) -> Iterator[int]:
 
 
 def close_quietly(fd: int) -> None:
-    try:
+    with suppress(OSError):  # the first error is the one to tell
         os.close(fd)
-    except OSError:
-        pass  # the first error is the one to tell
 
 
 def fsync_dir(fd: int) -> None:
@@ -268,10 +262,8 @@ def open_way(
     for part in filter(None, path.split("/")):
         try:
             if make:
-                try:
+                with suppress(FileExistsError):
                     os.mkdir(part, 0o700, dir_fd=here)
-                except FileExistsError:
-                    pass
             below = os.open(part, flags, dir_fd=here)
         finally:
             os.close(here)
@@ -390,13 +382,11 @@ class _Removal:
             self._empty(here, name, depth)
             rmdir_quietly(name, here)
             return
-        try:
+        with suppress(OSError):
             # Moving a directory changes it (its `..`): it must be ours to write.
             close_quietly(_open_unlocked(name, here))
             os.rename(name, random_name(), src_dir_fd=here, dst_dir_fd=self._top)
             self._moved = True
-        except OSError:
-            return
 
 
 def _open_unlocked(name: str, parent: int) -> int:
@@ -408,12 +398,10 @@ def _open_unlocked(name: str, parent: int) -> int:
         with opened(os.open(name, NAMES | os.O_NOFOLLOW | os.O_DIRECTORY, dir_fd=parent)) as named:
             os.chmod(f"/proc/self/fd/{named}", 0o700)
         fd = open_dir(name, parent)
-    try:
+    with suppress(OSError):  # somebody else's: what can be removed in it is removed
         status = os.fstat(fd)
         if status.st_mode & 0o700 != 0o700:
             os.fchmod(fd, 0o700)
-    except OSError:
-        pass  # somebody else's: what can be removed in it is removed
     return fd
 
 
@@ -429,7 +417,5 @@ def _is_there(name: str, parent: int) -> bool:
 
 def rmdir_quietly(name: str, parent: int) -> None:
     """Remove a directory if nothing is in it."""
-    try:
+    with suppress(OSError):
         os.rmdir(name, dir_fd=parent)
-    except OSError:
-        return

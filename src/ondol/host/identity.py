@@ -4,6 +4,7 @@ import hashlib
 import os
 import pwd
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol.foreign_text import is_number
@@ -34,14 +35,11 @@ def _libc() -> str:
 def processor_features() -> str:
     """The processor's instruction sets as a short name: equal names run each other's native code."""
     flags = ""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as table:
-            for line in table:  # only as far as the first processor: the file of a large node has a megabyte
-                if line.startswith(("flags", "Features")):
-                    flags = " ".join(sorted(line.partition(":")[2].split()))
-                    break
-    except OSError:
-        pass
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as table:
+        for line in table:  # only as far as the first processor: the file of a large node has a megabyte
+            if line.startswith(("flags", "Features")):
+                flags = " ".join(sorted(line.partition(":")[2].split()))
+                break
     return hashlib.sha256(flags.encode()).hexdigest()[:12] if flags else "unknown"
 
 

@@ -35,12 +35,10 @@ def send(pid: int, number: int) -> bool:
 def send_tree(pid: int, number: int, extra: Iterable[int] = ()) -> set[int]:
     """Signal the process, its group and everything below it, wherever it set up its own session."""
     targets = {pid, *proctree.descendants(pid), *extra}
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         # The worker leads its own group; a member that we could not see yet is reached by this.
         if os.getpgid(pid) == pid:
             os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
     for one in targets:
         send(one, number)
     return targets

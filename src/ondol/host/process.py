@@ -1,6 +1,7 @@
 """Which process is which: identity that survives pid reuse, reboots and pid namespaces."""
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol.foreign_text import is_number
@@ -104,10 +105,7 @@ def mentioned(needle: str, file: str = "environ") -> bool:
     for pid in pids:
         if int(pid) == os.getpid():
             continue
-        try:
-            with open(f"/proc/{pid}/{file}", "rb") as opened:
-                if wanted in opened.read():
-                    return True
-        except OSError:
-            continue
+        with suppress(OSError), open(f"/proc/{pid}/{file}", "rb") as opened:
+            if wanted in opened.read():
+                return True
     return False

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import termios
+from contextlib import suppress
 
 from ondol.host import files
 
@@ -74,21 +75,17 @@ def _is_open(number: int) -> bool:
 def _pty(like: int) -> tuple[int, int]:
     """(ours, the command's): a terminal of the same size and kind that changes no byte on the way."""
     ours, theirs = os.openpty()
-    try:
+    with suppress(termios.error):  # a terminal that is hanging up
         mode = termios.tcgetattr(like)
         mode[1] &= ~termios.OPOST
         termios.tcsetattr(theirs, termios.TCSANOW, mode)
-    except termios.error:
-        pass  # a terminal that is hanging up
     _copy_size(like, ours)
     return ours, theirs
 
 
 def _copy_size(source: int, target: int) -> None:
-    try:
+    with suppress(OSError):  # a terminal without a size
         fcntl.ioctl(target, termios.TIOCSWINSZ, fcntl.ioctl(source, termios.TIOCGWINSZ, b"\0" * 8))
-    except OSError:
-        pass  # a terminal without a size
 
 
 def _copy_sizes(terminals: list[tuple[int, int]]) -> None:
@@ -142,10 +139,8 @@ def _copy(channels: dict[int, int], ended: int, result: int, keep: int) -> None:
 
 
 def _hand_over(result: int, tail: bytearray) -> int:
-    try:
+    with suppress(OSError):  # whoever wanted it is gone
         files.write_all(result, bytes(tail))
-    except OSError:
-        pass  # whoever wanted it is gone
     files.close_quietly(result)
     return -1
 

@@ -7,6 +7,7 @@ its package manager needs it; the copy of that library inside `ondol.pyz`. All r
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import get_data
@@ -49,10 +50,8 @@ class Frame(NamedTuple):
 def codec() -> Codec:
     """Raises `StoreError` where there is none."""
     for offer in (_package, _standard_library, _system_library, _bundled_library):
-        try:
+        with suppress(ImportError, OSError, AttributeError):
             return offer()
-        except (ImportError, OSError, AttributeError):
-            continue
     raise StoreError(
         "there is no zstd on this machine, and packs are made with it",
         because=f"neither the package zstandard, nor compression.zstd, nor {_LIBRARY}",

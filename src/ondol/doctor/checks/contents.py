@@ -7,6 +7,7 @@ finds it waits until it is gone. A build that was killed leaves it, and every la
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from ondol.doctor import commands, releases
 from ondol.doctor.api import ERROR, NOTE, WARNING, Finding, Repair, look
@@ -146,7 +147,7 @@ def _is_left(subject: Subject, entry: Seen) -> bool:
 def _is_held(entry: Seen) -> bool:
     """Whether a process that we may look at has it open."""
     for pid in filter(is_number, os.listdir("/proc")):
-        try:
+        with suppress(OSError):  # not ours to look at, or it ended
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 link = f"/proc/{pid}/fd/{fd}"
                 # By name first: asking every open file of the machine for its inode would touch dead file systems.
@@ -154,8 +155,6 @@ def _is_held(entry: Seen) -> bool:
                     status = os.stat(link)
                     if (status.st_dev, status.st_ino) == (entry.device, entry.inode):
                         return True
-        except OSError:
-            continue  # not ours to look at, or it ended
     return False
 
 
