@@ -11,6 +11,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol.doctor import rights
@@ -149,11 +150,8 @@ class _Walk:
         return Tree(self._path, entries, self._stopped, self._unvisited, rights.sharing(top), self._stores)
 
     def _enter(self, folder: Seen) -> None:
-        try:
-            fd = files.open_dir(os.path.join(self._path, folder.name))
-        except OSError:
-            return  # not for us, or gone; what we may do with it was noted when it was seen
-        try:
+        # Not for us, or gone: what we may do with it was noted when it was seen.
+        with suppress(OSError), files.opened(files.open_dir(os.path.join(self._path, folder.name))) as fd:
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino) != (folder.device, folder.inode):
                 # A component above it became a link, or another directory took its name: not ours to look into.
@@ -167,10 +165,6 @@ class _Walk:
                     if self._is_enough():
                         return
                     self._meet(f"{folder.name}/{entry.name}".lstrip("/"), entry, fd)
-        except OSError:
-            return
-        finally:
-            files.close_quietly(fd)
 
     def _meet(self, name: str, entry: os.DirEntry[str], fd: int) -> None:
         if name in self._mounts:

@@ -174,10 +174,8 @@ def _tool_kept_out(healer: Healer | None, cache: str) -> Iterator[bool]:
     except OSError:
         yield True  # a version that has no such lock
         return
-    try:
+    with files.opened(fd):
         yield _wait_for(fd)
-    finally:
-        files.close_quietly(fd)
 
 
 def _wait_for(fd: int) -> bool:

@@ -320,10 +320,8 @@ def remove_tree(path: str) -> bool:
         parent = os.open(above, NAMES | os.O_DIRECTORY)
     except OSError:
         return not os.path.lexists(path)
-    try:
+    with opened(parent):
         return remove_below(parent, name)
-    finally:
-        close_quietly(parent)
 
 
 def remove_below(parent: int, name: str) -> bool:
@@ -353,24 +351,19 @@ class _Removal:
     def _empty(self, parent: int, name: str, depth: int) -> bool:
         """Remove what is in a directory, as far as we may; False if it could not even be opened."""
         try:
-            here = _open_unlocked(name, parent)
+            with opened(_open_unlocked(name, parent)) as here:
+                if depth == 0:
+                    self._top = here
+                names = os.listdir(here)
+                if self._alone and len(names) >= _WORTH_THREADS:
+                    self._alone = False
+                    in_threads(lambda below: self._remove(here, below, depth), names)
+                    self._alone = True
+                else:
+                    for below in names:
+                        self._remove(here, below, depth)
         except OSError:
             return False
-        if depth == 0:
-            self._top = here
-        try:
-            names = os.listdir(here)
-            if self._alone and len(names) >= _WORTH_THREADS:
-                self._alone = False
-                in_threads(lambda below: self._remove(here, below, depth), names)
-                self._alone = True
-            else:
-                for below in names:
-                    self._remove(here, below, depth)
-        except OSError:
-            return False
-        finally:
-            close_quietly(here)
         return True
 
     def _remove(self, here: int, name: str, depth: int) -> None:
