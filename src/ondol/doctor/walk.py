@@ -5,7 +5,6 @@ Links are never followed, and neither is a directory that was swapped for one wh
 not entered and not even touched, because one of them may be dead.
 """
 
-import errno
 import os
 import stat
 import time
@@ -20,7 +19,6 @@ from ondol.host import files, filesystem
 from ondol.store import marker
 
 _PROGRESS_EVERY = 500
-_NO_LIST = (errno.ENODATA, errno.ENOTSUP, errno.ENOSYS, errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 
 class Bounds(NamedTuple):
@@ -109,10 +107,8 @@ def acl_of(path: str, kind: str) -> bytes:
     """The access control list of a file or directory, as the kernel keeps it; empty where there is none to be had."""
     try:
         return os.getxattr(path, kind, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in _NO_LIST:
-            return b""
-        raise
+    except OSError:
+        return b""
 
 
 def is_lock(name: str) -> bool:
