@@ -308,10 +308,10 @@ def test_static_library_and_forced_header_are_inputs(tmp_path: Path) -> None:
     for name in ("libthing.a", "forced.h", "libshared.a", "libshared.so"):
         (tmp_path / name).write_text(name)
     commands = [f"ccache c++ -include {tmp_path}/forced.h -c $in", f"nvcc $in -L{tmp_path} -lthing -lshared -lnone"]
-    needs = build_inputs.needs(commands)
-    assert needs.files == {f"{tmp_path}/forced.h", f"{tmp_path}/libthing.a"}
-    assert needs.programs == {"ccache", "c++", "nvcc", "gcc"}
-    assert build_inputs.needs(["nvcc -ccbin g++-12 -c $in"]).programs == {"nvcc", "g++-12"}
+    files, programs = build_inputs.needs(commands)
+    assert files == {f"{tmp_path}/forced.h", f"{tmp_path}/libthing.a"}
+    assert programs == {"ccache", "c++", "nvcc", "gcc"}
+    assert build_inputs.needs(["nvcc -ccbin g++-12 -c $in"])[1] == {"nvcc", "g++-12"}
 
 
 def test_neither_an_orphan_lock_nor_its_build_travels(project: Project) -> None:

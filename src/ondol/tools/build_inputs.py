@@ -35,13 +35,6 @@ class FileState(NamedTuple):
     ctime: int
 
 
-class Needs(NamedTuple):
-    """What a command reads without ninja knowing: files, and programs by the names under which PATH has them."""
-
-    files: frozenset[str]
-    programs: frozenset[str]
-
-
 def look(path: str) -> FileState:
     """Raises `OSError` if it is not a plain file that can be read."""
     status = os.stat(path)
@@ -73,8 +66,10 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def needs(commands: Iterable[str]) -> Needs:
-    """What these command lines read beside the inputs that ninja was told of. Raises `EntryRefused`."""
+def needs(commands: Iterable[str]) -> tuple[set[str], set[str]]:
+    """What these command lines read beside the inputs that ninja was told of: files, and programs by the names under
+    which PATH has them. Raises `EntryRefused`.
+    """
     files: set[str] = set()
     programs: set[str] = set()
     for command in commands:
@@ -85,7 +80,7 @@ def needs(commands: Iterable[str]) -> Needs:
         programs |= _programs(words)
         files |= {word for word in words if os.path.isabs(word) and os.path.isfile(word)}
         files |= _package_versions(words) | _static_libraries(words)
-    return Needs(frozenset(files), frozenset(programs))
+    return files, programs
 
 
 def _programs(words: list[str]) -> set[str]:

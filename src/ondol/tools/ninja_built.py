@@ -28,11 +28,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ondol.errors import EntryRefused, EntryUnfit
-from ondol.foreign_text import is_plain_name
 from ondol.host import fixed_place
 from ondol.tools import build_inputs, ninja
 from ondol.tools.api import CacheDir, Found, Settled
-from ondol.tools.shapes import Listing, Shaped, whole_elf
+from ondol.tools.shapes import Listing, Shaped, version_key, whole_elf
 
 Data = bytes | memoryview
 #: The first moment of the year 2000: older than any edit, and not zero, which ninja takes for "is not there".
@@ -56,7 +55,6 @@ class Build(NamedTuple):
 
     #: All files that belong to it, relative to the cache directory.
     names: tuple[str, ...]
-    outputs: tuple[str, ...]
     log: ninja.NinjaLog
     deps: Mapping[str, tuple[str, ...]]
     origins: tuple[Origin, ...]
@@ -84,7 +82,7 @@ class NinjaBuilt(Shaped):
             return found  # a file that belongs to no build
         build = self._read(cache, place)
         seconds = max(made.end for made in build.log.made.values()) / 1000
-        return found._replace(key=_key(place, build.digest), names=build.names, seconds=seconds)
+        return found._replace(key=version_key(place, build.digest), names=build.names, seconds=seconds)
 
     def _read(self, cache: CacheDir, folder: str) -> Build:
         """Raises `EntryRefused` unless everything that the plan asks for was made, from what is there now."""
@@ -100,11 +98,11 @@ class NinjaBuilt(Shaped):
         made = {output for edge in edges for output in edge.outputs}
         log = ninja.NinjaLog(log.version, {output: log.made[output] for output in made})
         read = {output: deps[output][1] for edge in edges if edge.has_deps for output in edge.outputs}
-        outputs = tuple(sorted(places.inside(output) for output in made))
         origins = _origins(edges, places)
         books = {f"{folder}/{name}" for name in (ninja.PLAN, ninja.LOG, *([ninja.DEPS] if read else []))}
-        digest = _digest(plan, log, origins, {name: places.look(name) for name in places.found - set(outputs)})
-        return Build(tuple(sorted({*books, *places.found})), outputs, log, read, origins, digest)
+        sources = places.found - set(map(places.inside, made))
+        digest = _digest(plan, log, origins, {name: places.look(name) for name in sources})
+        return Build(tuple(sorted({*books, *places.found})), log, read, origins, digest)
 
     # -- path-free and back ----------------------------------------------------------------------------------------
 
@@ -114,7 +112,7 @@ class NinjaBuilt(Shaped):
         folder, _, base = name.rpartition("/")
         if base in (ninja.LOG, ninja.DEPS):
             build = self._read(cache, folder)
-            if _key(folder, build.digest) != found.key:
+            if version_key(folder, build.digest) != found.key:
                 raise EntryRefused(f"{folder} changed while it was read", because="mixed")
             if base == ninja.DEPS:
                 return ninja.write_deps(build.deps, 0)
@@ -210,11 +208,11 @@ def _check_edge(edge: ninja.Edge, log: ninja.NinjaLog, deps: ninja.Deps, places:
 
 
 def _origins(edges: list[ninja.Edge], places: _Places) -> tuple[Origin, ...]:
-    commands = build_inputs.needs({edge.command for edge in edges})
-    beside = {path for path in commands.files if not places.inside(path)} - set(places.outside)
+    files, programs = build_inputs.needs({edge.command for edge in edges})
+    beside = {path for path in files if not places.inside(path)} - set(places.outside)
     known = [Origin("input", path, state.sha256) for path, state in places.outside.items()]
     known += [Origin("beside", path, _look(path).sha256) for path in beside]
-    for program in commands.programs:
+    for program in programs:
         try:
             known.append(Origin("program", program, build_inputs.look_for(program).sha256))
         except OSError as error:
@@ -282,11 +280,4 @@ def _file(cache: CacheDir, folder: str, name: str) -> bytes:
 def _digest(plan: bytes, log: ninja.NinjaLog, origins: tuple[Origin, ...], sources: Mapping[str, str]) -> str:
     commands = sorted((output, made.command) for output, made in log.made.items())
     everything = repr((plan, log.version, commands, [tuple(origin) for origin in origins], sorted(sources.items())))
-    return hashlib.sha256(everything.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _key(folder: str, digest: str) -> str:
-    name = folder.replace("/", "--")
-    if not is_plain_name(name) or len(name) > 160:
-        name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()
-    return f"{name}@{digest[:24]}"
+    return hashlib.sha256(everything.encode("utf-8", "surrogateescape")).hexdigest()[:24]

@@ -79,9 +79,8 @@ class Shaped(Tool):
         del cache, place, listing
         return found
 
-    def fingerprint(self, shape: Shape, names: tuple[str, ...], host: Host) -> str:
+    def fingerprint(self, shape: Shape, host: Host) -> str:
         """What the tool's own key does not cover; empty where that cannot be told, and then nothing travels."""
-        del names
         if shape.tuned:
             return f"{tuned_here()}-{library(host)}" if tuned_here() else ""
         if shape.driver:
@@ -91,7 +90,7 @@ class Shaped(Tool):
         return host_code(host) if shape.host_code else ANYWHERE
 
     def accepts(self, fingerprint: str, host: Host) -> bool:
-        return bool(fingerprint) and any(fingerprint == self.fingerprint(shape, (), host) for shape in self.shapes)
+        return bool(fingerprint) and any(fingerprint == self.fingerprint(shape, host) for shape in self.shapes)
 
     # -- the contract ----------------------------------------------------------------------------------------------
 
@@ -103,7 +102,7 @@ class Shaped(Tool):
             shape, match = self._matching(folder, is_folder=True)
             if shape and match:
                 claimed = f"{folder}/"
-                yield from self._folder_unit(cache, host, folder, shape, _title(match, folder))
+                yield from self._unit(cache, host, folder, {}, shape, match)
             elif self._is_ignored(folder):
                 claimed = f"{folder}/"
             elif isinstance(listing, OSError):
@@ -114,13 +113,12 @@ class Shaped(Tool):
     def _single_files(self, cache: CacheDir, host: Host, folder: str, listing: Listing) -> Iterator[Found | Refused]:
         taken: set[str] = set()
         rest: list[str] = []
-        for name in listing:
-            path = _join(folder, name)
+        for path in [_join(folder, name) for name in listing]:
             if self._is_ignored(path):
                 continue
             shape, match = self._matching(path, is_folder=False)
             if shape and match:
-                for unit in self._file_unit(cache, host, path, listing, shape, match):
+                for unit in self._unit(cache, host, path, listing, shape, match):
                     taken |= set(unit.names) if isinstance(unit, Found) else {path}
                     yield unit
             else:
@@ -129,57 +127,39 @@ class Shaped(Tool):
             if path not in taken:
                 yield Refused("unknown", path, f"not a file that {self.row.name} is known to keep")
 
-    def _file_unit(
-        self, cache: CacheDir, host: Host, path: str, listing: Listing, shape: Shape, match: re.Match[str]
+    def _unit(
+        self, cache: CacheDir, host: Host, place: str, listing: Listing, shape: Shape, match: re.Match[str]
     ) -> Iterator[Found | Refused]:
-        folder, _, name = path.rpartition("/")
-        partners = [partner.format(**match.groupdict()) for partner in shape.partners]
-        missing = [partner for partner in partners if partner not in listing]
-        if missing:
-            yield Refused("incomplete", path, f"no {missing[0]}")
-        elif any(listing[one].st_size == 0 for one in (name, *partners)):
-            yield Refused("torn", path, "empty")
-        else:
-            names = (path, *(_join(folder, partner) for partner in partners))
-            yield from self._found(cache, host, path, listing, shape, names, _title(match, path))
-
-    def _folder_unit(
-        self, cache: CacheDir, host: Host, folder: str, shape: Shape, title: str
-    ) -> Iterator[Found | Refused]:
-        below: Listing = {}
-        for place, listing in cache.tree(folder):
-            if isinstance(listing, OSError):
-                yield refused(place, listing)
-                return
-            there = {f"{place}/{name}": status for name, status in listing.items()}
-            below |= {path[len(folder) + 1 :]: there[path] for path in there if not self._is_ignored(path)}
-        missing = [need for need in shape.needs if not any(re.fullmatch(need, name) for name in below)]
-        if missing or not below:
-            yield Refused("incomplete", folder, f"no {missing[0]}" if below else "empty")
-            return
-        names = tuple(sorted(f"{folder}/{name}" for name in below))
-        yield from self._found(cache, host, folder, below, shape, names, title)
-
-    def _found(
-        self,
-        cache: CacheDir,
-        host: Host,
-        place: str,
-        listing: Listing,
-        shape: Shape,
-        names: tuple[str, ...],
-        title: str,
-    ) -> Iterator[Found | Refused]:
-        fingerprint = self.fingerprint(shape, names, host)
-        if not fingerprint:
-            yield Refused("unplaced", place, "holds for one driver and device, and neither can be named here")
-            return
+        """What is at this place, if it is whole; `listing`: what lies beside a single file."""
         try:
+            if shape.folder:
+                listing = self._below(cache, place, shape)
+                names = tuple(sorted(f"{place}/{name}" for name in listing))
+            else:
+                names = (place, *_partners(place, shape, match))
+                _check_there(names, listing)
+            fingerprint = self.fingerprint(shape, host)
+            if not fingerprint:
+                raise EntryRefused("holds for one driver and device, and neither can be named here", because="unplaced")
+            title = match.groupdict().get("title") or place.rsplit("/", 1)[-1]
             found = self.finish(cache, place, listing, Found(key_of(place), fingerprint, "", names, title, 0.0))
         except (EntryRefused, OSError) as error:
             yield refused(place, error)
         else:
             yield from [found] if found else []
+
+    def _below(self, cache: CacheDir, folder: str, shape: Shape) -> Listing:
+        """Everything in a directory that is a unit, at every depth. Raises `EntryRefused` if it is not complete."""
+        below: Listing = {}
+        for place, listing in cache.tree(folder):
+            if isinstance(listing, OSError):
+                raise listing
+            there = {f"{place}/{name}": status for name, status in listing.items()}
+            below |= {path[len(folder) + 1 :]: there[path] for path in there if not self._is_ignored(path)}
+        missing = [need for need in shape.needs if not any(re.fullmatch(need, name) for name in below)]
+        if missing or not below:
+            raise EntryRefused(f"no {missing[0]}" if below else "empty", because="incomplete")
+        return below
 
     def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
         del found, cache
@@ -225,10 +205,7 @@ class Shaped(Tool):
         if any(shape.folder and re.match(f"(?:{shape.path})/", name) for shape in self.shapes):
             return True
         shape, match = self._matching(other, is_folder=False)
-        if not shape or not match:
-            return False
-        above = other.rpartition("/")[0]
-        return name in (other, *(_join(above, partner.format(**match.groupdict())) for partner in shape.partners))
+        return bool(shape and match and name in (other, *_partners(other, shape, match)))
 
 
 def host_code(host: Host) -> str:
@@ -275,16 +252,29 @@ def key_of(path: str) -> str:
     return key if is_plain_name(key) else hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def version_key(path: str, digest: str) -> str:
+    """The key of one version of what lies there; see `Tool.versioned`."""
+    key = key_of(path)
+    # A key has at most 200 letters, and two places must never become one.
+    return f"{key if len(key) <= 150 else hashlib.sha256(key.encode()).hexdigest()}@{digest}"
+
+
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _title(match: re.Match[str], path: str) -> str:
-    return match.groupdict().get("title") or path.rsplit("/", 1)[-1]
+def _partners(path: str, shape: Shape, match: re.Match[str]) -> list[str]:
+    folder = path.rpartition("/")[0]
+    return [_join(folder, partner.format(**match.groupdict())) for partner in shape.partners]
 
 
-#: A key has at most 200 letters, and two places must never become one.
-_LONGEST = 150
+def _check_there(paths: tuple[str, ...], listing: Listing) -> None:
+    """Raises `EntryRefused` unless all of these lie in the directory of this listing, with something in them."""
+    for name in [path.rpartition("/")[2] for path in paths]:
+        if name not in listing:
+            raise EntryRefused(f"no {name}", because="incomplete")
+        if not listing[name].st_size:
+            raise EntryRefused("empty", because="torn")
 
 
 class Snapshots(Shaped):
@@ -308,5 +298,4 @@ class Snapshots(Shaped):
         data = cache.read("", place)
         self.check(place, data)
         essence = hashlib.sha256(self.essence(cache, place, data)).hexdigest()
-        key = found.key if len(found.key) <= _LONGEST else hashlib.sha256(found.key.encode()).hexdigest()
-        return found._replace(key=f"{key}@{essence[:32]}")
+        return found._replace(key=version_key(place, essence[:32]))
