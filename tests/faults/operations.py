@@ -79,7 +79,7 @@ def _rot(path: Path) -> None:
 
 
 def _create(place: Path) -> bool:
-    return marker.create(str(place / "new" / "store"), marker.Writers((7,)), shared=True)
+    return marker.create(str(place / "new" / "store"), marker.Writers(("7",)), shared=True)
 
 
 def _create_violations(place: Path, done: bool) -> list[str]:
@@ -89,7 +89,7 @@ def _create_violations(place: Path, done: bool) -> list[str]:
         mode = os.stat(where / "lanes").st_mode & 0o7777
         found += [] if mode == 0o1777 else [f"lanes has mode {mode:o}"]
         store = DirectoryStore(str(where), trust_everybody)
-        found += [] if store.marker.writers.uids == (7,) else ["the marker lost its writers"]
+        found += [] if store.marker.writers.words == ("7",) else ["the marker lost its writers"]
         found += [] if store.publish(packs(make_entry(1)))[0].new else ["the new store takes no entry"]
         store.close()
     return found
@@ -99,19 +99,19 @@ def _create_violations(place: Path, done: bool) -> list[str]:
 
 
 def _with_writers(place: Path) -> None:
-    marker.create(str(place / "store"), marker.Writers((7,)), shared=True)
+    marker.create(str(place / "store"), marker.Writers(("7",)), shared=True)
 
 
 def _give_scopes(place: Path) -> marker.Marker:
-    wanted = marker.Writers(limited=(("7", "pr-*"),))
+    wanted = marker.Writers(("7:pr-*",))
     return marker.rewrite(str(place / "store"), lambda found: found._replace(writers=wanted, signed=("main",)))
 
 
 def _scopes_violations(place: Path, done: bool) -> list[str]:
     """The old rules or the new ones, whole; never none, and never a mixture."""
     found = marker.look(str(place / "store"))
-    old, new = ((7,), (), ()), ((), (("7", "pr-*"),), ("main",))
-    told = (found.writers.uids, found.writers.limited, found.signed)
+    old, new = (("7",), ()), (("7:pr-*",), ("main",))
+    told = (found.writers.words, found.signed)
     return [] if told == new or (told == old and not done) else [f"the marker says {told}"]
 
 

@@ -17,9 +17,8 @@ def trusts(
     marker_owner: int, lane_owner: int, *, nobody: int | None = None, anyone: bool = False, groups: tuple[str, ...] = ()
 ) -> bool:
     reader = owners.Reader(ME, frozenset({LISTED}), nobody)
-    rule = owners.trusted_owner(
-        reader, marker_owner, {NAMED}, groups, anyone, lambda uid, group: (uid, group) == (STRANGER, "ci")
-    )
+    writers = [str(NAMED), *(f"@{group}" for group in groups), *["any"] * anyone]
+    rule = owners.trusted_owner(reader, marker_owner, writers, lambda uid, group: (uid, group) == (STRANGER, "ci"))
     return rule(lane_owner)
 
 
@@ -45,13 +44,13 @@ def test_members_of_a_named_group_are_trusted() -> None:
 
 def test_limited_writers_count_in_their_scopes_only() -> None:
     """Over the whole table: a UID, a group and anybody, each for one kind of scope, told by an owner who is believed."""
-    limits = ((str(NAMED), "pr-*"), ("@ci", "nightly"), ("any", "scratch"))
+    limits = (f"{NAMED}:pr-*", "@ci:nightly", "any:scratch")
     for marker_owner, owner, scope in itertools.product(
         (ROOT, STRANGER), (ME, ROOT, LISTED, NAMED, STRANGER), ("main", "pr-7", "nightly", "scratch", "")
     ):
         reader = owners.Reader(ME, frozenset({LISTED}), None)
         in_group = lambda uid, group: (uid, group) == (STRANGER, "ci")  # noqa: E731
-        rule = owners.trusted_owner(reader, marker_owner, (), (), False, in_group, limits)
+        rule = owners.trusted_owner(reader, marker_owner, limits, in_group)
         given = {NAMED: {"pr-7", "scratch", ""}, STRANGER: {"nightly", "scratch", ""}}.get(owner, set())
         expected = owner in (ME, ROOT, LISTED) or (marker_owner == ROOT and scope in given)
         assert rule(owner, scope) is expected, (marker_owner, owner, scope)

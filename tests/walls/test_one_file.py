@@ -58,7 +58,7 @@ def tree(public: Path, pyz: Path, pure: Path) -> Iterator[Tree]:
         pytest.skip(f"no bare tree: {error}")
     for file in (pyz, pure, ROOT / "tests" / "programs" / "standin.py"):
         shutil.copy(file, path)
-    marker.create(str(path / "store"), marker.Writers(anyone=True), shared=True)
+    marker.create(str(path / "store"), marker.Writers(("any",)), shared=True)
     yield Tree(path, python)
     shutil.rmtree(path, ignore_errors=True)
 

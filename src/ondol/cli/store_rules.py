@@ -40,7 +40,7 @@ def init(parsed: argparse.Namespace) -> None:
             hint=f"ondol store stats --store {path}; to change its writers: ondol store writers --help",
         )
     told = f"store made at {path}; publishing for everybody: {named}"
-    output.answer("store-init", {"store": path, "writers": named._asdict()}, [told], as_json=parsed.json)
+    output.answer("store-init", {"store": path, "writers": named.kinds()}, [told], as_json=parsed.json)
 
 
 def _writers(text: str, *, known: bool = False) -> marker.Writers:
@@ -86,7 +86,7 @@ def writers(parsed: argparse.Namespace) -> None:
         named = _writers(given, known=parsed.action == "remove")
         if parsed.action == "add":
             return found._replace(writers=found.writers + named)
-        for word in named.words():
+        for word in named.words:
             if found.writers - _writers(word, known=True) == found.writers:
                 raise UsageError(f"{word} is not among the writers of {path}", because=f"they are: {found.writers}")
         return found._replace(writers=found.writers - named)
@@ -94,8 +94,8 @@ def writers(parsed: argparse.Namespace) -> None:
     found = marker.look(path) if parsed.action == "list" else marker.rewrite(path, change)
     lines = [f"publishing for everybody: {found.writers}"]
     if parsed.action == "list":
-        lines = found.writers.words() or ["no writers: each user reads only its own entries and root's"]
-    facts = {"store": path, "writers": found.writers.words(), "said_by": found.owner}
+        lines = list(found.writers.words) or ["no writers: each user reads only its own entries and root's"]
+    facts = {"store": path, "writers": found.writers.words, "said_by": found.owner}
     output.answer("store-writers", facts, lines, as_json=parsed.json)
 
 

@@ -67,8 +67,7 @@ def _reader(listed: list[int]) -> owners.Reader:
 
 
 def _rule(reader: owners.Reader, marker_owner: int, writers: marker.Writers) -> owners.Trusts:
-    uids, groups, anyone, limited = writers
-    return owners.trusted_owner(reader, marker_owner, uids, groups, anyone, is_member, limited)
+    return owners.trusted_owner(reader, marker_owner, writers.words, is_member)
 
 
 @lru_cache(maxsize=4096)

@@ -29,30 +29,30 @@ ANY = "any"
 
 
 class Writers(NamedTuple):
-    """Whose lanes everybody may read."""
+    """Whose lanes everybody may read: UIDs, @GROUPs or `any`, in every scope; with `:PATTERN` in those scopes only."""
 
-    #: In every scope.
-    uids: tuple[int, ...] = ()
-    groups: tuple[str, ...] = ()
-    anyone: bool = False
-    #: In some scopes only: (UID, @GROUP or any; pattern of scopes).
-    limited: tuple[tuple[str, str], ...] = ()
+    words: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return ",".join(self.words()) or "nobody named"
+        return ",".join(self.words) or "nobody named"
 
-    def words(self) -> list[str]:
-        everywhere = [*map(str, self.uids), *(f"@{group}" for group in self.groups), *[ANY] * self.anyone]
-        return [*everywhere, *map(":".join, self.limited)]
+    def kinds(self) -> dict[str, Any]:
+        """For programs: those of every scope by what they are, and (who, pattern) of the others."""
+        everywhere = [word for word in self.words if ":" not in word]
+        return {
+            "uids": [int(word) for word in everywhere if is_number(word)],
+            "groups": [word[1:] for word in everywhere if word.startswith("@")],
+            "anyone": ANY in everywhere,
+            "limited": [word.partition(":")[::2] for word in self.words if ":" in word],
+        }
 
     def __add__(self, other: Writers) -> Writers:  # type: ignore[override]
-        return parse_writers(",".join(dict.fromkeys([*self.words(), *other.words()])), known=True)
+        return Writers(tuple(dict.fromkeys((*self.words, *other.words))))
 
     def __sub__(self, other: Writers) -> Writers:
         """Whoever is named without a scope loses all: an administrator who removes a UID must not leave it `main`."""
-        gone = set(other.words())
-        kept = [word for word in self.words() if word not in gone and word.partition(":")[0] not in gone]
-        return parse_writers(",".join(kept), known=True)
+        gone = set(other.words)
+        return Writers(tuple(word for word in self.words if not gone & {word, word.partition(":")[0]}))
 
 
 class Key(NamedTuple):
@@ -81,21 +81,14 @@ def parse_writers(text: str, *, known: bool = False) -> Writers:
 
     `known`: it comes from a marker; whether this machine knows the groups is not asked again.
     """
-    uids: list[int] = []
-    groups: list[str] = []
-    limited: list[tuple[str, str]] = []
+    words: list[str] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         who, colon, pattern = word.partition(":")
         who = _somebody(who, known)
-        if colon:
-            if not is_pattern(pattern):
-                raise ValueError(word, "is no scope or pattern of scopes, such as main or pr-*")
-            limited.append((who, pattern))
-        elif who.startswith("@"):
-            groups.append(who[1:])
-        elif who != ANY:
-            uids.append(int(who))
-    return Writers(tuple(uids), tuple(groups), ANY in text.replace(" ", "").split(","), tuple(limited))
+        if colon and not is_pattern(pattern):
+            raise ValueError(word, "is no scope or pattern of scopes, such as main or pr-*")
+        words.append(who + colon + pattern)
+    return Writers(tuple(dict.fromkeys(words)))
 
 
 def _somebody(word: str, known: bool) -> str:
@@ -171,9 +164,10 @@ def read(root: int, where: str) -> Marker:
 
 
 def _writers(fields: dict[str, Any]) -> Writers:
-    uids = tuple(uid for uid in fields["uids"] if type(uid) is int)
-    limited = tuple((who, _pattern(p)) for who, patterns in fields.get("scopes", {}).items() for p in patterns)
-    return Writers(uids, tuple(map(str, fields["groups"])), fields["any"] is True, limited)
+    uids = [str(uid) for uid in fields["uids"] if type(uid) is int]
+    groups = [f"@{group}" for group in fields["groups"]]
+    limited = [f"{who}:{_pattern(one)}" for who, some in fields.get("scopes", {}).items() for one in some]
+    return Writers((*uids, *groups, *[ANY] * (fields["any"] is True), *limited))
 
 
 def _pattern(text: object) -> str:
@@ -268,13 +262,13 @@ def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
 
 
 def _write_marker(root: int, marker: Marker, *, replace: bool) -> bool:
-    writers = marker.writers
+    writers = marker.writers.kinds()
     fields: dict[str, Any] = {
-        "format": FORMAT if writers.limited or marker.signed or marker.keys else 1,
+        "format": FORMAT if writers["limited"] or marker.signed or marker.keys else 1,
         "id": marker.identity,
-        "writers": {"uids": list(writers.uids), "groups": list(writers.groups), "any": writers.anyone},
+        "writers": {"uids": writers["uids"], "groups": writers["groups"], "any": writers["anyone"]},
     }
-    for who, pattern in writers.limited:
+    for who, pattern in writers["limited"]:
         fields["writers"].setdefault("scopes", {}).setdefault(who, []).append(pattern)
     if marker.signed or marker.keys:
         fields["require_signature"] = list(marker.signed)

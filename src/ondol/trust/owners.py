@@ -12,8 +12,6 @@ from ondol.foreign_text import matches
 
 #: (uid, group name) → whether the user database says that this user is in this group.
 Membership = Callable[[int, str], bool]
-#: Writers of some scopes only: (UID, @GROUP or any; pattern of scopes).
-Limits = Collection[tuple[str, str]]
 #: (owner, scope) → whether this owner's entries in this scope may be used; without a scope: in any scope at all.
 Trusts = Callable[..., bool]
 
@@ -31,17 +29,13 @@ def believes(reader: Reader, owner: int) -> bool:
     return _is_somebody(reader, owner) and (owner in (0, reader.uid) or owner in reader.listed)
 
 
-def trusted_owner(
-    reader: Reader,
-    marker_owner: int,
-    writers: Collection[int],
-    groups: Collection[str],
-    anyone: bool,
-    is_member: Membership,
-    may_write: Limits = (),
-) -> Trusts:
-    """The rule for one store: a predicate over lane owners, and the scopes in which their word counts."""
+def trusted_owner(reader: Reader, marker_owner: int, writers: Collection[str], is_member: Membership) -> Trusts:
+    """The rule for one store: a predicate over lane owners, and the scopes in which their word counts.
+
+    `writers`: a UID, @GROUP or any each; with `:PATTERN` in those scopes only.
+    """
     vouched = believes(reader, marker_owner)
+    named = [word.partition(":")[::2] for word in writers]
 
     def is_named(owner: int, who: str) -> bool:
         return who in ("any", str(owner)) or (who.startswith("@") and is_member(owner, who[1:]))
@@ -51,9 +45,8 @@ def trusted_owner(
             return True
         if not vouched or not _is_somebody(reader, owner):
             return False
-        if anyone or owner in writers or any(is_member(owner, group) for group in groups):
-            return True
-        return any((not scope or matches(scope, pattern)) and is_named(owner, who) for who, pattern in may_write)
+        here = [who for who, pattern in named if not scope or not pattern or matches(scope, pattern)]
+        return any(is_named(owner, who) for who in here)
 
     return trusts
 

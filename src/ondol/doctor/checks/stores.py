@@ -71,7 +71,7 @@ def _writers(subject: Subject, directory: DirectoryStore) -> Iterator[Finding]:
         yield Finding(WARNING, what, look(os.path.join(subject.real, marker.NAME)), why, f"export ONDOL_TRUST={owner}")
     path = os.path.join(subject.real, marker.LANES)
     status = os.lstat(path)
-    several = writers.anyone or writers.groups or set(writers.uids) - {status.st_uid, 0}
+    several = {word.partition(":")[0] for word in writers.words} - {str(status.st_uid), "0"}
     if several and not status.st_mode & stat.S_IWOTH:
         what = f"the store names writers ({writers}), and only uid {status.st_uid} can make lanes in it"
         fix = subject.as_owner(status.st_uid, f"chmod 1777 {commands.quote(path)}")
