@@ -21,8 +21,7 @@ from ondol.store.entry import Entry
 from ondol.testing.tool_suite import HOST, ToolSuite, entries, scan, unpack_all
 from ondol.tools import build_inputs, ninja
 from ondol.tools.api import CacheDir
-from ondol.tools.ninja_built import LONG_AGO
-from ondol.tools.ninja_tools import FlashInfer, TorchExtensions, TvmFfi
+from ondol.tools.ninja_built import LONG_AGO, FlashInfer, TorchExtensions, TvmFfi
 from people import ROOT
 
 TORCH = TorchExtensions()

@@ -215,7 +215,7 @@ def test_database_in_the_middle_of_a_transaction_does_not_travel(tmp_path: Path,
 
 
 def test_half_a_database_does_not_pass_for_one() -> None:
-    from ondol.tools.cutile import CuTile
+    from ondol.tools.shaped_tools import CuTile
 
     data = database([f"key {n}" for n in range(500)])
     CuTile().check("cache.db", data)

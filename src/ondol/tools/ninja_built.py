@@ -1,4 +1,5 @@
-"""Caches that ninja builds in: a directory each, with the plan, ninja's books, objects and a library.
+"""Caches that ninja builds in: a directory each, with the plan, ninja's books, objects and a library. The tools
+that have such caches are here too: what is where, and what each of them forgets.
 
 Such a directory is right only beside its sources, headers and compiler, and ninja judges that by times alone. So an
 entry is stored with the SHA-256 of everything that it was made from, and a room gets it only if all of that is the
@@ -31,7 +32,8 @@ from ondol.errors import EntryRefused, EntryUnfit
 from ondol.host import fixed_place
 from ondol.tools import build_inputs, ninja
 from ondol.tools.api import CacheDir, Found, Settled
-from ondol.tools.shapes import Listing, Shaped, version_key, whole_elf
+from ondol.tools.shapes import Listing, Shape, Shaped, version_key, whole_elf
+from ondol.tools.table import BY_NAME
 
 Data = bytes | memoryview
 #: The first moment of the year 2000: older than any edit, and not zero, which ninja takes for "is not there".
@@ -40,6 +42,7 @@ LONG_AGO = 946_684_800 * 10**9
 _BITCODE = b"BC\xc0\xde"
 _KINDS = ("input", "beside", "program")
 _MOST_INPUTS = 100_000
+_WORKSPACE = r"\.cache/flashinfer/(?!cubins/)[^/]+/[^/]+"
 
 
 class Origin(NamedTuple):
@@ -150,6 +153,73 @@ class NinjaBuilt(Shaped):
 
     def witness(self, names: tuple[str, ...]) -> str:
         return next((name for name in names if name.endswith(".so")), names[-1])
+
+
+class TorchExtensions(NinjaBuilt):
+    """PyTorch 2.13's `cpp_extension.load` and `load_inline`: one directory per extension, built in place by ninja.
+
+    <cache>/<Python and PyTorch>/<name>/build.ninja .ninja_log .ninja_deps *.o <name>.so      (main.cpp: load_inline)
+                                        lock        while it builds
+
+    Facts: the directory's name is the extension's, whatever its sources; `lock` has no owner in it, so that the next
+    process waits for ever for one that was killed; PyTorch's own headers are no inputs for ninja (`-isystem`), so that
+    an upgrade in place rebuilds nothing; a changed source in the same process becomes `<name>_v1.so`, which a new
+    process never asks for.
+    """
+
+    row = BY_NAME["torch-extensions"]
+    shapes = (Shape(r"(?:\w+-\w+-torch-[^/]+|unknown)/(?P<title>[^/]+)", folder=True, host_code=True),)
+
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        if "lock" in listing:
+            raise EntryRefused("its lock is still there: the build was cut off", because="incomplete")
+        if not {f"{found.title}.so", found.title} & set(listing):
+            raise EntryRefused(f"no {found.title}.so, which is what will be asked for", because="incomplete")
+        return super().finish(cache, place, listing, found)
+
+
+class TvmFfi(NinjaBuilt):
+    """TVM FFI 0.1.12's `cpp.load_inline` and `cpp.load`: one directory per module, built in place by ninja.
+
+    <cache>/<Python and TVM FFI>/<name>_<16 hex>/build.ninja .ninja_log .ninja_deps main.cpp *.o <name>.so lock
+
+    Facts: the hash in the name covers the sources' text (inline) or paths (files) and the flags, not the headers;
+    `lock` is an empty file that stays, held by flock(2), so that a killed build harms nobody.
+    """
+
+    row = BY_NAME["tvm-ffi"]
+    shapes = (Shape(r"(?:\w+-\w+-tvm_ffi-[^/]+|unknown)/(?P<title>[^/]+)_[0-9a-f]{16}", folder=True, host_code=True),)
+
+
+class FlashInfer(NinjaBuilt):
+    """FlashInfer 0.6.18 and 0.7.2: modules built by ninja, from sources generated beside them; cubins that it loads.
+
+    <cache>/.cache/flashinfer/<version>/<archs>/cached_ops/<module>/build.ninja .ninja_log .ninja_deps *.o <module>.so
+                                                cached_ops/<module>_<arch>_cute_dsl/meta.json *.o
+                                                cached_ops/tmp/*.lock
+                                                generated/<module>/*.cu …
+                                                flashinfer_jit.log, autotune/
+    <cache>/.cache/flashinfer/cubins/…          each checked by its SHA-256 whenever it is read
+
+    Facts: all paths in `build.ninja` are absolute; sources are generated again by each process and rewritten only if
+    they differ, so they must be there before it starts, and be older than the objects. Tried by hand with 0.7.2.post1
+    and nvcc 13.0 (no GPU needed to build; a gigabyte to install): quantization 56 s cold, 0.03 s warm in another room,
+    ninja with no work to do. The tests have its tree, written by hand.
+    """
+
+    row = BY_NAME["flashinfer"]
+    shapes = (
+        Shape(rf"{_WORKSPACE}/cached_ops/(?!tmp$)(?P<title>[^/]+(?<!_cute_dsl))", folder=True, host_code=True),
+        Shape(r"\.cache/flashinfer/cubins/.+"),
+    )
+    sources = rf"{_WORKSPACE}/generated/.+"
+    ignored = (
+        rf"{_WORKSPACE}/(?:cached_ops/[^/]+|(?!cached_ops$)[^/]+)",
+        r"\.cache/flashinfer/cubins/.+\.(?:lock|tmp)",
+    )
+
+
+TOOLS = (TorchExtensions(), TvmFfi(), FlashInfer())
 
 
 class _Places:

@@ -1,16 +1,21 @@
-"""Tools that are no more than their shapes, and a look at whether a file is whole. Each states what it is like as a
-class; a tool with more logic than that has a file of its own.
+"""Tools that are made of shapes, with a look at whether a file is whole. Each states what it is like as a class; a tool
+that walks its cache itself, or holds paths in it, has a file of its own.
 """
 
 import hashlib
+import io
+import os
+import re
 import struct
 import sys
 import zlib
+from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.host import zstd
-from ondol.tools.api import MAX_FILE_BYTES, CacheDir
-from ondol.tools.shapes import Shape, Shaped, Snapshots, parsed, whole_elf, whole_json
+from ondol.tools import pickled
+from ondol.tools.api import MAX_FILE_BYTES, CacheDir, Found
+from ondol.tools.shapes import Listing, Shape, Shaped, Snapshots, parsed, whole_elf, whole_json
 from ondol.tools.table import BY_NAME
 
 
@@ -62,6 +67,56 @@ class CuPy(Shaped):
     #: Sources kept on request, and mkstemp's names.
     ignored = (r".+\.cu", r"tmp[a-z0-9_]{8}")
     wholes = {"": lambda data: data[:40] == hashlib.sha1(data[40:], usedforsecurity=False).hexdigest().encode()}
+
+
+class CuTile(Snapshots):
+    """cuTile 1.7: one SQLite database, `cache.db`, with a row per kernel.
+
+    Facts: any error of SQLite's makes cuTile unlink the database and begin again; a mere look-up writes the time of use
+    into it. So what counts are its keys, and it travels only between two transactions and only if SQLite finds it
+    whole.
+    """
+
+    row = BY_NAME["cutile"]
+    shapes = (Shape(r"cache\.db"),)
+    ignored = (r"cache\.db-(?:journal|wal|shm)",)
+
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        # What SQLite keeps beside a database while a transaction is open, or after one was cut off.
+        for path in (f"{place}-journal", f"{place}-wal"):
+            if path in listing and listing[path].st_size:
+                raise EntryRefused(f"{path} holds a transaction that is not finished", because="torn")
+        return super().finish(cache, place, listing, found)
+
+    def check(self, name: str, data: bytes) -> None:
+        """The header against the length: what a copy that was cut off cannot hide."""
+        page = int.from_bytes(data[16:18], "big")
+        page = 65536 if page == 1 else page
+        if not data.startswith(b"SQLite format 3\0") or page * int.from_bytes(data[28:32], "big") != len(data):
+            raise EntryRefused(f"{name} is not a whole database", because="torn")
+
+    def essence(self, cache: CacheDir, path: str, data: bytes) -> bytes:
+        """The keys, in order, of a database that nobody is writing. Nothing is written, no lock is taken."""
+        del data
+        try:
+            import sqlite3
+        except ImportError:
+            raise EntryRefused("this Python has no SQLite to look with", because="unreadable")
+        from urllib.parse import quote
+
+        file = f"file:{quote(os.path.join(cache.path, path))}?mode=ro&immutable=1"
+        connection = sqlite3.connect(file, uri=True)
+        try:
+            if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise EntryRefused("SQLite finds the database damaged", because="torn")
+            keys = [str(row[0]) for row in connection.execute("SELECT key FROM cache ORDER BY key")]
+        except sqlite3.Error as error:
+            raise EntryRefused(f"SQLite refuses the database: {error}", because="torn")
+        finally:
+            connection.close()
+        if not keys:
+            raise EntryRefused("the database holds no kernels", because="incomplete")
+        return "\n".join(keys).encode()
 
 
 class CuteDsl(Shaped):
@@ -162,6 +217,68 @@ class MIOpen(Snapshots):
         return b"\n".join(sorted(data.splitlines()))
 
 
+class Numba(Snapshots):
+    """Numba 0.68: a directory per source directory; in it an index per function and Python, and numbered code files.
+
+    <name>_<sha1 of the source's directory>/<module>.<function>-<line>.py311.nbi       pickles: version; stamp, table
+                                            <module>.<function>-<line>.py311.<n>.nbc   one signature's code
+
+    Facts: an index or code file that is cut off ends the user's program (`pickle data was truncated`). The table is
+    written before the code that it names, so that a job killed in between leaves an index that names nothing, or the
+    code of an older source. New signatures change the index in place. Pickles are looked at, never loaded.
+    """
+
+    _index = r"(?P<above>[^/]+_[0-9a-f]{40})/(?P<title>[^/]+-[^/]+)\.py\d+[a-z]*"
+    row = BY_NAME["numba"]
+    shapes = (Shape(_index + r"\.nbi", library=True),)
+    ignored = (r".+\.tmp\.[0-9a-f]{16}", _index + r"\.\d+\.nbc")
+
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        unit = super().finish(cache, place, listing, found)
+        folder, _, name = place.rpartition("/")
+        told = {text for text in self._told(place, cache.read("", place)) if isinstance(text, str)}
+        code = sorted(text for text in told if self._is_code_of(name, text))
+        missing = [one for one in code if one not in listing or not listing[one].st_size]
+        if missing or not code:
+            raise EntryRefused(f"no {missing[0]}" if missing else "names no code", because="incomplete")
+        if max(listing[one].st_mtime_ns for one in code) < listing[name].st_mtime_ns:
+            raise EntryRefused("the index is newer than all its code: who wrote it was cut off", because="mixed")
+        return unit._replace(names=(place, *(f"{folder}/{one}" for one in code)))
+
+    def check(self, name: str, data: bytes) -> None:
+        self._told(name, data)
+
+    def attach(self, name: str, data: bytes | memoryview, names: tuple[str, ...], folder: str) -> bytes | memoryview:
+        del folder
+        index = [other for other in names if other.endswith(".nbi")]
+        if len(index) != 1 or not re.fullmatch(self.shapes[0].path, index[0]):
+            raise EntryRefused("not one Numba index", because="outside")
+        if name not in index and not self._is_code_of(index[0], name):
+            raise EntryRefused(f"{name!r:.80} is not a file of {index[0]}", because="outside")
+        return data
+
+    def witness(self, names: tuple[str, ...]) -> str:
+        """Code: the index is read on a miss too."""
+        return next((name for name in names if name.endswith(".nbc")), names[0])
+
+    @staticmethod
+    def _is_code_of(index: str, name: str) -> bool:
+        return bool(re.fullmatch(re.escape(index.removesuffix("nbi")) + r"\d+\.nbc", name))
+
+    @staticmethod
+    def _told(name: str, data: bytes) -> list[Any]:
+        """The arguments of the instructions in a pickle, or in the two of an index; none is carried out."""
+        stream, found = io.BytesIO(data), []
+        try:
+            for _ in range(2 if name.endswith(".nbi") else 1):
+                found += [argument for _, argument, _ in pickled.operations(stream)]
+        except (ValueError, IndexError, KeyError, UnicodeDecodeError) as error:
+            raise EntryRefused(f"{name} is cut off: {error}", because="torn")
+        if stream.tell() != len(data):
+            raise EntryRefused(f"{name} does not end where it should", because="torn")
+        return found
+
+
 class SglangJit(Shaped):
     """SGLang's JIT 0.5: a leaf per module, options and contents of everything it includes.
 
@@ -178,6 +295,82 @@ class SglangJit(Shaped):
     shapes = (Shape(_leaf + r"/sgl_deps\.json", library=True, partners=("{title}.so",)),)
     ignored = (_leaf + r"/(?!sgl_deps\.json$).+", r".+/\.staging-[^/]+(?:/.*)?", r".+/\.lock")
     wholes = {".so": whole_elf, ".json": lambda data: whole_json(data, list)}
+
+
+class TileLang(Shaped):
+    """TileLang 0.1.15: a directory per kernel, with a manifest of digests; per autotuning result; per device binary.
+
+    <version>/<platform>/kernels/<sha256>/{manifest.json,params.json,device_kernel.cu,host_kernel.cu,executable.so …}
+    <version>/<platform>/autotuner/<sha256>/{best_config.json,function.pkl,latency.json,params.json,executable.so …}
+    <version>/cuda-binaries/<sha256>/{metadata.json,kernel.cubin}
+
+    Facts: each is staged in `.staging/` and renamed whole. A kernel that does not match its manifest is removed and
+    made again, also in a shared cache; an autotuning result has no manifest, and TileLang unpickles what it finds: a
+    torn one ends the user's program. Some backends add files to a kernel's directory later; what is not in the manifest
+    stays.
+    """
+
+    _key = "[0-9a-f]{64}"
+    row = BY_NAME["tilelang"]
+    shapes = (
+        Shape(rf"[^/]+/[^/]+/kernels/{_key}", folder=True, needs=(r"manifest\.json",), library=True),
+        Shape(
+            rf"[^/]+/[^/]+/autotuner/{_key}",
+            folder=True,
+            needs=(
+                r"best_config\.json",
+                r"function\.pkl",
+                r"latency\.json",
+                r"out_idx\.json",
+                r"params\.json",
+                r"device_kernel\..+",
+                r"host_kernel\..+",
+                r"executable\.so|kernel_lib\.so|kernel\.cubin|kernel\.py",
+            ),
+            tuned=True,
+        ),
+        Shape(rf"[^/]+/[a-z]+-binaries/{_key}", folder=True, needs=(r"metadata\.json", r"kernel\..+")),
+    )
+    ignored = (r"(?:.+/)?\.staging(?:/.*)?", r".+/\.[^/]+\.tmp[^/]*")
+    wholes = {
+        ".json": whole_json,
+        ".so": whole_elf,
+        ".cubin": whole_elf,
+        ".pkl": lambda data: data.startswith(b"\x80") and data.endswith(b"."),
+    }
+
+    def finish(self, cache: CacheDir, place: str, listing: Listing, found: Found) -> Found:
+        if "manifest.json" not in listing:
+            return found
+        listed = self._listed(cache, place)
+        missing = sorted(set(listed) - set(listing))
+        if missing:
+            raise EntryRefused(f"no {missing[0]}", because="incomplete")
+        return found._replace(names=tuple(sorted(f"{place}/{name}" for name in (*listed, "manifest.json"))))
+
+    def detach(self, found: Found, name: str, data: bytes, cache: CacheDir) -> bytes:
+        folder, _, base = name.rpartition("/")
+        if f"{folder}/manifest.json" in found.names and base != "manifest.json":
+            self._compare(name, data, self._listed(cache, folder)[base])
+        elif f"{folder}/metadata.json" in found.names and base != "metadata.json":
+            self._compare(name, data, parsed("metadata.json", cache.read_metadata(folder, "metadata.json")))
+        return super().detach(found, name, data, cache)
+
+    def made_by(self, contents: Any) -> str:
+        return str(next(iter(contents), "")).partition("/")[0]
+
+    @staticmethod
+    def _compare(name: str, data: bytes, said: Any) -> None:
+        if not isinstance(said, dict) or hashlib.sha256(data).hexdigest() != said.get("sha256"):
+            raise EntryRefused(f"{name} is not what its manifest says", because="torn")
+
+    @staticmethod
+    def _listed(cache: CacheDir, folder: str) -> dict[str, Any]:
+        fields = parsed("manifest.json", cache.read_metadata(folder, "manifest.json"))
+        listed = fields.get("files") if isinstance(fields, dict) else None
+        if not isinstance(listed, dict) or not listed:
+            raise EntryRefused("the manifest names no files", because="torn")
+        return listed
 
 
 class Warp(Shaped):
@@ -208,11 +401,14 @@ TOOLS = (
     CudaDriver(),
     CudaPython(),
     CuPy(),
+    CuTile(),
     CuteDsl(),
     DeepGemm(),
     Helion(),
     Jax(),
     MIOpen(),
+    Numba(),
     SglangJit(),
+    TileLang(),
     Warp(),
 )

@@ -141,7 +141,6 @@ ROWS: tuple[Row, ...] = (
         fingerprint="kernels: architecture, C library; autotuning results: driver and device models too",
         note="An entry travels only if it is what its own manifest says. TileLang keeps autotuning results by itself, "
         "so they are shared unless tilelang.autotune is off.",
-        module="tilelang",
     ),
     Row(
         "inductor",
@@ -280,7 +279,6 @@ ROWS: tuple[Row, ...] = (
         note="Its key holds the absolute directory of the source, so that other checkouts miss.",
         risk="Numba does not see that a function called from another file, or a global variable, has changed, and "
         "would serve the old code",
-        module="numba",
     ),
     Row(
         "cutile",
@@ -291,7 +289,6 @@ ROWS: tuple[Row, ...] = (
         ("{CUDA_TILE_CACHE_DIR}", "{CACHE_HOME}/cutile-python"),
         keeps=("CUDA_TILE_CACHE_SIZE",),
         note="Two databases are not merged: the newest one is filled.",
-        module="cutile",
     ),
     Row(
         "miopen",
@@ -317,7 +314,7 @@ ROWS: tuple[Row, ...] = (
         note="Each Python and PyTorch version has a directory of its own, which PyTorch gives up when the variable is "
         "set. Hits need the checkout and PyTorch at the same paths; sources given inline only PyTorch. A build that "
         "was killed leaves a lock, for which PyTorch waits for ever: never in the store, and gone with the room.",
-        module="ninja_tools",
+        module="ninja_built",
     ),
     Row(
         "tvm-ffi",
@@ -328,7 +325,7 @@ ROWS: tuple[Row, ...] = (
         ("{TVM_FFI_CACHE_DIR}", "{HOME}/.cache/tvm-ffi"),
         apart=("tvm_ffi",),
         fingerprint="processor and its features, C library; by content: sources, headers, compilers",
-        module="ninja_tools",
+        module="ninja_built",
     ),
     Row(
         "flashinfer",
@@ -341,7 +338,7 @@ ROWS: tuple[Row, ...] = (
         fingerprint="processor and its features, C library; by content: sources, headers, compilers",
         note="Kernels of its CuTe DSL modules, autotuning results and modules that read downloaded headers through a "
         "link stay in the room.",
-        module="ninja_tools",
+        module="ninja_built",
     ),
     Row(
         "vllm",
