@@ -185,8 +185,8 @@ class BackendSuite:
         reader = place.open()
         (stored,) = reader.index("triton", ["main"])
         manifest = pack.inspect(reader.fetch(stored), stored.address)
-        said = pack.statement(entry.address, manifest.seal.digest, manifest.seal.size)
-        assert signatures.verify(by_us.public, manifest.seal.signature, said)
+        said = pack.statement(entry.address, manifest.digest, manifest.size)
+        assert signatures.verify(by_us.public, manifest.signature, said)
         assert manifest.signer == pack.key_name(by_us.public)
         reader.vet(stored, manifest)
 

@@ -89,7 +89,7 @@ def _facts(store: DirectoryStore, stored: Stored) -> dict[str, Any]:
         store.vet(stored, manifest)
     except (PackError, EntryUntrusted) as error:
         facts |= {"trusted": False, "problem": str(error)}
-    facts |= {"signer": manifest.signer, "digest": manifest.seal.digest.hex()}
+    facts |= {"signer": manifest.signer, "digest": manifest.digest.hex()}
     table_of_files = [{"name": n, "size": s, "executable": x, "sha256": d} for n, s, x, d in manifest.files]
     facts |= {"title": manifest.title, "seconds": manifest.seconds, "provenance": manifest.provenance}
     return {**facts, "files": table_of_files}

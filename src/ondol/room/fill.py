@@ -153,7 +153,7 @@ def _fill_one(
             bad.append(BadPack(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
         done = unpack(tool, entry, settled, cache, stage, late=late)
-        return done._replace(owner=stored.owner, digest=opened[0].seal.digest.hex(), signer=opened[0].signer)
+        return done._replace(owner=stored.owner, digest=opened[0].digest.hex(), signer=opened[0].signer)
     if unfit:
         raise unfit
     return None

@@ -6,8 +6,7 @@
     open       only between `ondol open` and `ondol close`: what close must know; out of reach of what runs inside
     opener     instead of `owner`, then: who opened it; nobody owns it
     kept       only if the user asked to keep it: then nobody sweeps it
-    over       only if its own job could not remove it: somebody else's files are in it
-    left       only if a later job could not remove it either: then `ondol gc` is the one to try again
+    left       only if its job could not remove it, because somebody else's files are in it: `ondol gc` tries again
     stage/     entries while they are being unpacked
     tmp/       the command's TMPDIR; links in it lead to caches that tools look for there
     cache/<tool>/
@@ -20,6 +19,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol.errors import RoomError
@@ -85,10 +85,7 @@ class Room:
 
     def close(self) -> bool:
         """Remove everything. False if something in it could not be removed (files of another user)."""
-        if files.remove_tree(self.path):
-            return True
-        _note(self.path, "over")
-        return False
+        return sweep_away(self.path)
 
 
 def choose_base(configured: str, env: Mapping[str, str]) -> tuple[choose.RoomChoice, filesystem.Usable]:
@@ -138,23 +135,16 @@ def _give(fd: int, owner: int | None, bits: int) -> None:
 
 
 def sweep_away(path: str) -> bool:
-    """Remove what a job could not; if somebody else's files stay, note that, so that not every later job tries.
+    """Remove a room; if somebody else's files stay, note that, so that not every later job tries.
 
     If only our own files stay, another job is sweeping it at this moment: a note would be in its way.
     """
     if files.remove_tree(path):
         return True
     if _owners_in(path):
-        _note(path, "left")
+        with suppress(OSError):  # noted before, or not ours at all
+            files.write_new(os.path.join(path, "left"), b"", 0o600, sync=False)
     return False
-
-
-def _note(path: str, what: str) -> None:
-    """In what stays of a room: nobody wants it."""
-    try:
-        files.write_new(os.path.join(path, what), b"", 0o600, sync=False)
-    except OSError:
-        pass  # noted before, or not ours at all
 
 
 def links(env: Mapping[str, str]) -> dict[str, str]:
@@ -173,8 +163,9 @@ def links(env: Mapping[str, str]) -> dict[str, str]:
 
 def sweep(base: str) -> int:
     """Remove our own rooms whose jobs are certainly over (SIGKILL, power loss); never a live one or another user's."""
-    mine = [path for path in rooms_in(base, os.geteuid()) if _is_mine(path) and not _has(path, "left")]
-    return sum(sweep_away(path) for path in mine if is_over(path))
+    return sum(
+        sweep_away(path) for path in rooms_in(base, os.geteuid()) if not _has(path, "left") and is_over(path, mine=True)
+    )
 
 
 def rooms_in(base: str, uid: int | None) -> list[str]:
@@ -186,15 +177,16 @@ def rooms_in(base: str, uid: int | None) -> list[str]:
         return []
 
 
-def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
-    """Whether nobody can still want this room. False for any that we may not judge."""
+def is_over(path: str, open_age: float = OPEN_AGE, *, mine: bool = False) -> bool:
+    """Whether nobody can still want this room. False for any that we may not judge; `mine`: also as root."""
     try:
         status = os.lstat(path)
     except OSError:
         return False  # another job swept it at this moment
-    if os.path.islink(path) or os.geteuid() not in (0, status.st_uid) or _has(path, "kept"):
+    ours = status.st_uid == os.geteuid() or (os.geteuid() == 0 and not mine)
+    if os.path.islink(path) or not ours or _has(path, "kept"):
         return False
-    if _has(path, "over") or _has(path, "left"):
+    if _has(path, "left"):
         return True
     try:
         if _has(path, OPEN):
@@ -210,13 +202,6 @@ def is_over(path: str, open_age: float = OPEN_AGE) -> bool:
     over = all(process.certainly_dead(owner) or (old and not (owner.boot and boot)) for owner in owners)
     # The job's own processes may outlive its Ondol; they carry the room's name in their environment.
     return over and not process.mentioned(f"{VARIABLE}={path}")
-
-
-def _is_mine(path: str) -> bool:
-    try:
-        return os.lstat(path).st_uid == os.geteuid()
-    except OSError:
-        return False  # another job swept it at this moment
 
 
 def _has(path: str, name: str) -> bool:

@@ -46,7 +46,8 @@ class DirectoryStore:
         except BaseException as error:
             files.close_quietly(self._root)
             raise _refusal(path, error, "read") if isinstance(error, OSError) else error
-        self._trusts = judge(self.marker)
+        #: (owner, scope) → whether this reader takes what that UID vouches for; without a scope: in any.
+        self.trusts = judge(self.marker)
         self.vet: Callable[[Stored, Any], None] = lambda _stored, _manifest: None
         self.check_writer: Callable[[str, bool], None] = lambda _scope, _signs: None
 
@@ -80,9 +81,9 @@ class DirectoryStore:
 
     def find(self, addresses: Collection[Address]) -> list[Stored]:
         found: list[Stored] = []
-        for lane in self.lanes(self._trusts):
+        for lane in self.lanes(self.trusts):
             for address in addresses:
-                if self._trusts(lane.owner, address.scope):
+                if self.trusts(lane.owner, address.scope):
                     try:
                         status = os.stat(address.key + SUFFIX, dir_fd=lane.folder(*address[:3]), follow_symlinks=False)
                     except OSError as error:
@@ -108,16 +109,16 @@ class DirectoryStore:
         for owner, name, closed in lanes_of.there(self._lanes):
             why = "not trusted" if closed else "others can write in their lane"
             for scope in scopes:
-                if not closed or not self._trusts(owner, scope):
+                if not closed or not self.trusts(owner, scope):
                     count = lanes_of.count(self._lanes, f"{name}/{scope}", tools, budget)
                     found[owner, why] = found.get((owner, why), 0) + count
         return [(*who, count) for who, count in found.items() if count]
 
     def _trusted(self, scopes: Sequence[str]) -> Iterator[tuple[Lane, str]]:
         """Which of these scopes of which lanes may be read, lane by lane."""
-        for lane in self.lanes(self._trusts):
+        for lane in self.lanes(self.trusts):
             for scope in scopes:
-                if self._trusts(lane.owner, scope):
+                if self.trusts(lane.owner, scope):
                     yield lane, scope
 
     def everything(self) -> Iterator[Stored]:
@@ -128,7 +129,7 @@ class DirectoryStore:
                         yield from self._list(lane, scope, tool)
 
     def _list(self, lane: Lane, scope: str, tool: str) -> Iterator[Stored]:
-        trusted = self._trusts(lane.owner, scope)
+        trusted = self.trusts(lane.owner, scope)
         for fingerprint in lane.names(scope, tool):
             if not all(map(is_plain_name, (scope, tool, fingerprint))):
                 continue
@@ -236,15 +237,15 @@ class DirectoryStore:
     def last_uses(self) -> dict[Address, float]:
         latest: dict[Address, float] = {}
         now = time.time()
-        for lane in self.lanes(self._trusts):
+        for lane in self.lanes(self.trusts):
             for address, day in usage.read(lane, now):
-                if self._trusts(lane.owner, address.scope):
+                if self.trusts(lane.owner, address.scope):
                     latest[address] = max(day, latest.get(address, 0.0))
         return latest
 
     def uses_of(self, job: str) -> set[Address]:
-        lanes = self.lanes(self._trusts)
-        return {one for lane in lanes for one in usage.of_job(lane, job) if self._trusts(lane.owner, one.scope)}
+        lanes = self.lanes(self.trusts)
+        return {one for lane in lanes for one in usage.of_job(lane, job) if self.trusts(lane.owner, one.scope)}
 
     def report(self, rows: Iterable[Stat]) -> None:
         try:
@@ -254,14 +255,11 @@ class DirectoryStore:
 
     def reports(self) -> list[Stat]:
         now = time.time()
-        found = [(lane.owner, row) for lane in self.lanes(self._trusts) for row in usage.read_stats(lane, now)]
-        return usage.add_up(row for owner, row in found if self._trusts(owner, row.scope))
+        found = [(lane.owner, row) for lane in self.lanes(self.trusts) for row in usage.read_stats(lane, now)]
+        return usage.add_up(row for owner, row in found if self.trusts(owner, row.scope))
 
     def remove_if_empty(self, lane: Lane) -> None:
         files.rmdir_quietly(lane.name, self._lanes)
-
-    def trusts(self, owner: int, scope: str = "") -> bool:
-        return self._trusts(owner, scope)
 
     def root_fd(self) -> int:
         return self._root

@@ -47,16 +47,6 @@ def key_name(public: bytes) -> str:
     return sha256(public).hexdigest()[:16]
 
 
-class Seal(NamedTuple):
-    """What holds a pack together: the digest of all before it, how long that is, and who signed it."""
-
-    digest: bytes
-    size: int
-    #: The signer's public key; empty in an unsigned pack.
-    public: bytes = b""
-    signature: bytes = b""
-
-
 class Manifest(NamedTuple):
     """A pack's table of contents, without the contents."""
 
@@ -66,12 +56,17 @@ class Manifest(NamedTuple):
     provenance: dict[str, Any]
     #: (name, size, executable, sha256) of each file.
     files: tuple[tuple[str, int, bool, str], ...]
-    seal: Seal
+    #: The digest of all that comes before it in the pack, and how long that is.
+    digest: bytes
+    size: int
+    #: The signer's public key; empty in an unsigned pack.
+    public: bytes
+    signature: bytes
 
     @property
     def signer(self) -> str:
         """The name of the key that signed it; empty in an unsigned pack."""
-        return key_name(self.seal.public) if self.seal.public else ""
+        return key_name(self.public) if self.public else ""
 
 
 #: A pack whose digest and manifest are good, and its contents, not unpacked yet.
@@ -170,8 +165,8 @@ def open_pack(data: bytes, expected: Address | None) -> Opened:
         raise PackError("pack of the wrong length", because=f"{len(view)} bytes")
     if sha256(view[:end]).digest() != digest:
         raise PackError("corrupt pack", because="its contents do not match its digest")
-    seal = Seal(digest, end, *_parse_signature(bytes(view[end + _TAIL.size :][: _SIGNATURE.size + 1])))
-    manifest = _parse_manifest(bytes(view[_HEAD.size : _HEAD.size + manifest_size]), seal)
+    signed = _parse_signature(bytes(view[end + _TAIL.size :][: _SIGNATURE.size + 1]))
+    manifest = _parse_manifest(bytes(view[_HEAD.size : _HEAD.size + manifest_size]), digest, end, *signed)
     if expected is not None and manifest.address != expected:
         raise PackError("pack in the wrong place", because=f"it says {'/'.join(manifest.address)}")
     return manifest, view[_HEAD.size + manifest_size : end]
@@ -187,7 +182,7 @@ def _parse_signature(block: bytes) -> tuple[bytes, bytes]:
     return public, signature
 
 
-def _parse_manifest(data: bytes, seal: Seal) -> Manifest:
+def _parse_manifest(data: bytes, *seal: Any) -> Manifest:
     try:
         fields = json.loads(data, object_pairs_hook=_each_once)
         address = check_address(Address(fields["scope"], fields["tool"], fields["fingerprint"], fields["key"]))
@@ -198,7 +193,7 @@ def _parse_manifest(data: bytes, seal: Seal) -> Manifest:
     except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as error:
         raise PackError("pack with an unreadable manifest", because=f"{type(error).__name__}: {error}")
     check_table([row[0] for row in rows], [row[1] for row in rows])
-    return Manifest(address, title, seconds, provenance, tuple(rows), seal)
+    return Manifest(address, title, seconds, provenance, tuple(rows), *seal)
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

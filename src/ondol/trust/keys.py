@@ -113,7 +113,7 @@ class Vetting:
         """Raises `PackError` for a signature that is none, `EntryUntrusted` for what must not be used."""
         # A demand only narrows, so that of a marker which we do not believe counts too.
         demanded = self._marker.wants_signature(stored.address.scope)
-        if manifest.seal.public:
+        if manifest.public:
             self._check_signature(manifest, demanded)
         elif demanded:
             raise EntryUntrusted(
@@ -124,8 +124,8 @@ class Vetting:
             raise EntryUntrusted(f"revoked: {why}", hint=f"ondol store revoke --list --store {self._where}")
 
     def _check_signature(self, manifest: Manifest, demanded: bool) -> None:
-        address, seal = manifest.address, manifest.seal
-        good = signatures.verify(seal.public, seal.signature, statement(address, seal.digest, seal.size))
+        address, public = manifest.address, manifest.public
+        good = signatures.verify(public, manifest.signature, statement(address, manifest.digest, manifest.size))
         name = manifest.signer
         if good is False:
             raise PackError("pack with a bad signature", because=f"the key {name} did not sign this")
@@ -133,6 +133,6 @@ class Vetting:
             raise EntryUntrusted("its signature cannot be checked: no cryptography here", hint=signatures.HINT)
         if name in self.keyring().revoked:
             raise EntryUntrusted(f"signed by the revoked key {name}", hint="ondol key list")
-        if demanded and not self.keyring().counts(seal.public, address.scope):
-            hint = f"ondol key trust {signatures.show(seal.public)}, if it is yours"
+        if demanded and not self.keyring().counts(public, address.scope):
+            hint = f"ondol key trust {signatures.show(public)}, if it is yours"
             raise EntryUntrusted(f"signed by the key {name}, which is not trusted for {address.scope}", hint=hint)
