@@ -16,18 +16,18 @@ from ondol.store import check, marker, pack, revocations
 from ondol.store.api import Stored
 from ondol.store.directory import DirectoryStore
 from ondol.store.entry import Address, Entry
-from ondol.trust import keys, signatures
+from ondol.trust import keys
 from ondol.trust.keys import Vetting
 from people import Program
 
 pytestmark = pytest.mark.warm
 
-OURS, THEIRS, REVOKED = (signatures.signer(signatures.new()) for _ in range(3))
+OURS, THEIRS, REVOKED = (keys.signer(keys.new()) for _ in range(3))
 
 
 def vetting(scopes: tuple[str, ...] = ("*",)) -> Vetting:
     """A store that demands signatures in `main`, and names our key and one that was revoked."""
-    named = (marker.Key(signatures.show(OURS.public), scopes), marker.Key(signatures.show(REVOKED.public)))
+    named = (marker.Key(keys.show(OURS.public), scopes), marker.Key(keys.show(REVOKED.public)))
     demanding = marker.Marker("id", marker.Writers(), 0, ("main",), named)
     record = revocations.Revocation("key", pack.key_name(REVOKED.public))
     return Vetting("/store", demanding, believed=True, revoked=(record,))
@@ -68,7 +68,7 @@ def test_signature_counts_in_the_scopes_of_its_key_only() -> None:
 
 
 def test_keys_of_a_store_that_is_not_believed_do_not_count_and_its_demand_does() -> None:
-    demanding = marker.Marker("id", marker.Writers(), 5, ("main",), (marker.Key(signatures.show(OURS.public)),))
+    demanding = marker.Marker("id", marker.Writers(), 5, ("main",), (marker.Key(keys.show(OURS.public)),))
     with pytest.raises(EntryUntrusted):
         vet(pack.encode(ENTRY, OURS.sign), ENTRY, Vetting("/store", demanding, believed=False, revoked=()))
 
@@ -161,7 +161,7 @@ def test_keys_that_others_could_have_written_are_not_believed(tmp_path: Path, mo
     folder = tmp_path / "ondol" / "keys"
     folder.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (folder / "a.pub").write_text(f"{signatures.show(OURS.public)} main a comment\n")
+    (folder / "a.pub").write_text(f"{keys.show(OURS.public)} main a comment\n")
     assert keys.load().counts(OURS.public, "main")
     assert not keys.load().counts(OURS.public, "pr-1")
     (folder / "a.pub").chmod(0o666)
@@ -172,7 +172,7 @@ def test_keys_that_others_could_have_written_are_not_believed(tmp_path: Path, mo
     assert not keys.load().counts(OURS.public, "main"), "a key that another job of this user may have put there"
     monkeypatch.delenv("CI")
     (folder / f"{pack.key_name(OURS.public)}.revoked").write_text("")
-    assert not keys.load((marker.Key(signatures.show(OURS.public)),)).counts(OURS.public, "main")
+    assert not keys.load((marker.Key(keys.show(OURS.public)),)).counts(OURS.public, "main")
 
 
 def test_unsigned_store_needs_no_cryptography(store: DirectoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

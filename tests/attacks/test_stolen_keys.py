@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ondol.trust import signatures
+from ondol.trust import keys
 from people import Program, needs_root
 
 pytestmark = [needs_root, pytest.mark.root]
@@ -31,9 +31,9 @@ class Site:
         self.program = program
         self.path = path
         self.store = path / "store"
-        self.secret = signatures.new()
-        self.seed = base64.b64decode(self.secret.removeprefix(signatures.SECRET))
-        self.public = signatures.show(signatures.signer(self.secret).public)
+        self.secret = keys.new()
+        self.seed = base64.b64decode(self.secret.removeprefix(keys.SECRET))
+        self.public = keys.show(keys.signer(self.secret).public)
         where = ("--store", str(self.store))
         for words in (
             ("store", "init", str(self.store), "--writers", str(UID), "--require-signature", "main"),
@@ -53,7 +53,7 @@ class Site:
 
     def thief(self, found: Path) -> list[str]:
         """Looks at what this test started, and at nothing of another test: to be looked at stops a process."""
-        needles = (self.secret.removeprefix(signatures.SECRET).encode(), self.seed)
+        needles = (self.secret.removeprefix(keys.SECRET).encode(), self.seed)
         words = [self.program.python, self.program.programs / "thief.py", found, os.getpid()]
         return [*map(str, words), *(needle.hex() for needle in needles)]
 

@@ -22,7 +22,7 @@ from ondol.store.api import Backend, Stat
 from ondol.store.entry import Address, Entry
 from ondol.tools.api import CacheDir
 from ondol.tools.triton import Triton
-from ondol.trust import signatures
+from ondol.trust import keys
 
 
 class Place(Protocol):
@@ -180,13 +180,13 @@ class BackendSuite:
     def test_signature_travels_with_its_pack(self, place: Place) -> None:
         """A backend moves bytes: what was signed is signed at the other end, and is judged by whoever reads."""
         entry = make_entry(1)
-        by_us = signatures.signer(signatures.new())
+        by_us = keys.signer(keys.new())
         place.open().publish([(entry.address, pack.encode(entry, by_us.sign))])
         reader = place.open()
         (stored,) = reader.index("triton", ["main"])
         manifest = pack.inspect(reader.fetch(stored), stored.address)
         said = pack.statement(entry.address, manifest.digest, manifest.size)
-        assert signatures.verify(by_us.public, manifest.signature, said)
+        assert keys.verify(by_us.public, manifest.signature, said)
         assert manifest.signer == pack.key_name(by_us.public)
         reader.vet(stored, manifest)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ondol.trust import keys, signatures
+from ondol.trust import keys
 from people import Program
 
 pytestmark = pytest.mark.warm
@@ -39,7 +39,7 @@ def test_new_key_is_its_owners_alone_and_replaces_nothing(person: Person) -> Non
     before = path.read_bytes()
     assert "was not written" in person.key("new", str(path))
     assert path.read_bytes() == before
-    assert person.key("new", "-")["secret"].startswith(signatures.SECRET)
+    assert person.key("new", "-")["secret"].startswith(keys.SECRET)
 
 
 def test_trusted_listed_revoked(person: Person, store_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_trusted_listed_revoked(person: Person, store_path: Path) -> None:
     ("words", "said"),
     [
         (("trust", "ssh-ed25519"), "is no public key"),
-        (("trust", signatures.show(bytes(32)), "--scopes", "a/b"), "are no scopes"),
+        (("trust", keys.show(bytes(32)), "--scopes", "a/b"), "are no scopes"),
         (("revoke", "abc"), "neither a public key nor"),
         (("show", "/nonexistent"), "holds no key"),
         (("list", "extra"), "needs no FILE"),
@@ -70,7 +70,7 @@ def test_what_makes_no_sense_is_said(person: Person, words: tuple[str, ...], sai
     assert said in person.key(*words)
 
 
-@pytest.mark.parametrize("line", ["", "x", "ed25519:AAAA", "ed25519:!!!!", signatures.show(bytes(32))[:-4]])
+@pytest.mark.parametrize("line", ["", "x", "ed25519:AAAA", "ed25519:!!!!", keys.show(bytes(32))[:-4]])
 def test_what_is_no_key_is_no_key(line: str) -> None:
     with pytest.raises(ValueError):
         keys.parse(line)

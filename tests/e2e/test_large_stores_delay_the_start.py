@@ -92,16 +92,14 @@ def test_performance_job_waits_for_all(program: Program, full: Path, option: str
     assert (first, hits, tool["filled"]) == (6, 6, 6)
 
 
-def stored(number: int, published: float) -> list[Stored]:
-    return [Stored(make_entry(number).address, "lane", 0, 100, published, True)]
+def stored(number: int, published: float) -> Stored:
+    return Stored(make_entry(number).address, "lane", 0, 100, published, True)
 
 
 def test_the_most_recently_useful_come_first() -> None:
-    entries = [stored(n, float(n)) for n in range(select.AT_ONCE + 50)]
-    first, later = select.part(entries, {make_entry(0).address: 1e9})
-    assert (len(first), len(later)) == (select.AT_ONCE, 50)
-    assert first[0] == entries[0]
-    assert select.part(entries[:9], {}) == (entries[:9], [])
+    entries = [stored(n, float(n)) for n in range(9)]
+    wanted = select.select(entries, lambda _: True, {make_entry(0).address: 1e9}, budget=10**6).wanted
+    assert wanted == [[one] for one in (entries[0], *reversed(entries[1:]))]
 
 
 def test_entry_that_the_tool_has_begun_is_left_to_the_tool(store: DirectoryStore, tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from ondol.host import files
 from ondol.jobs.open_store import location
 from ondol.store import marker
 from ondol.store.pack import key_name
-from ondol.trust import keys, signatures
+from ondol.trust import keys
 
 
 def _new(parsed: argparse.Namespace) -> list[dict[str, Any]]:
-    secret = signatures.new()
+    secret = keys.new()
     if parsed.what == "-":
-        return [{"secret": secret, "public": signatures.show(signatures.signer(secret).public)}]
+        return [{"secret": secret, "public": keys.show(keys.signer(secret).public)}]
     try:
         files.write_new(parsed.what, secret.encode() + b"\n", 0o600, sync=True)
     except OSError as error:
@@ -28,10 +28,10 @@ def _new(parsed: argparse.Namespace) -> list[dict[str, Any]]:
 def _show(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     try:
         text = sys.stdin.readline() if parsed.what == "-" else files.read_regular(parsed.what, 4096)[0].decode()
-        public = signatures.signer(text).public
+        public = keys.signer(text).public
     except (OSError, ValueError) as error:
         raise UsageError(f"{parsed.what} holds no key", because=str(error), hint="ondol key new FILE")
-    return [{"public": signatures.show(public), "name": key_name(public)}]
+    return [{"public": keys.show(public), "name": key_name(public)}]
 
 
 def _trust(parsed: argparse.Namespace) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ def _revoke(parsed: argparse.Namespace) -> list[dict[str, Any]]:
     if vars(parsed)["for"] == "store":
         raise UsageError("a store revokes by another command", hint=f"ondol store revoke --key {parsed.what}")
     try:
-        name = key_name(signatures.decode(parsed.what, signatures.PUBLIC))
+        name = key_name(keys.decode(parsed.what, keys.PUBLIC))
     except ValueError:
         name = parsed.what
     if len(name) != 16 or not set(name) <= set("0123456789abcdef"):

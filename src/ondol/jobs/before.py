@@ -269,15 +269,11 @@ def choose_entries(job: Job, store: Backend, row: Row, index: list[Stored]) -> t
     """(to fill before the command starts, beside it, how many `fill-max` and how many the job's wishes leave out)"""
     tool = registry.load(row)
     taken = [stored for stored in index if job.takes(row, stored.address.fingerprint)]
-    size = sum(stored.size for stored in taken)
-    uses = store.last_uses() if size > job.settings.fill_max else {}
+    uses = store.last_uses() if sum(stored.size for stored in taken) > job.settings.fill_max else {}
     accepts, versions = partial(tool.accepts, host=job.host), version_of if tool.versioned else None
-    choice = select.select(taken, accepts, uses, job.settings.fill_max, versions)
-    first = choice.wanted
-    later: _Entries = []
-    if row.sharing in table.ONE_BY_ONE and not job.fills_all:
-        first, later = select.part(first, uses)
-    return first, later, choice.left_out, len(index) - len(taken)
+    wanted, left_out = select.select(taken, accepts, uses, job.settings.fill_max, versions)
+    at_once = select.AT_ONCE if row.sharing in table.ONE_BY_ONE and not job.fills_all else len(wanted)
+    return wanted[:at_once], wanted[at_once:], left_out, len(index) - len(taken)
 
 
 def take(job: Job, name: str, result: FillResult) -> None:

@@ -33,10 +33,10 @@ def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes
     """What signs with this key. Raises `OndolError`."""
     # Only now: a job without a key feels none of this.
     from ondol.host import secret
-    from ondol.trust import signatures
+    from ondol.trust import keys
 
     try:
-        return signatures.signer(secret.take(source, env, beside=beside)).sign
+        return keys.signer(secret.take(source, env, beside=beside)).sign
     except ValueError as error:
         raise OndolError(f"--sign-key {source} is no key", because=str(error), hint="ondol key new")
     except OndolError as error:

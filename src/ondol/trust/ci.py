@@ -154,28 +154,28 @@ def _joined(url: str, path: str = "") -> str:
     return whole.removesuffix(".git")
 
 
+#: What a CI system says of a job, and in which of its variables.
+_TOLD = {
+    "job": ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME", "SLURM_JOB_NAME"),
+    "leg": ("CI_NODE_INDEX", "BUILDKITE_PARALLEL_JOB", "SLURM_ARRAY_TASK_ID"),
+    "run": ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "BUILD_TAG", "SLURM_JOB_ID"),
+    "runner": ("RUNNER_NAME", "CI_RUNNER_DESCRIPTION", "BUILDKITE_AGENT_NAME", "NODE_NAME"),
+    "commit": ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT"),
+}
+
+
 def provenance(env: Environ) -> dict[str, str]:
     """Which commit and which run made an entry, as far as the CI system says."""
-    candidates = {
-        "commit": ("GITHUB_SHA", "CI_COMMIT_SHA", "BUILDKITE_COMMIT", "GIT_COMMIT"),
-        "run": ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_ID", "BUILD_TAG", "SLURM_JOB_ID"),
-        "job": ("GITHUB_JOB", "CI_JOB_NAME", "BUILDKITE_LABEL", "JOB_NAME", "SLURM_JOB_NAME"),
-    }
-    found = _first(env, candidates)
+    found = {field: _first(env, field) for field in ("commit", "run", "job")}
     found["repository"] = repository(env) or _joined(env.get("GIT_URL", ""))
     return {field: value[:200] for field, value in found.items() if value}
 
 
 def job_name(env: Environ) -> str:
     """This job, told apart from the others that run beside it: its name, its leg, its run, its runner; empty off CI."""
-    candidates = {
-        "job": ("CI_JOB_NAME", "GITHUB_JOB", "BUILDKITE_LABEL", "JOB_NAME", "SLURM_JOB_NAME"),
-        "leg": ("CI_NODE_INDEX", "BUILDKITE_PARALLEL_JOB", "SLURM_ARRAY_TASK_ID"),
-        "run": ("GITHUB_RUN_ID", "CI_PIPELINE_ID", "BUILDKITE_BUILD_NUMBER", "BUILD_NUMBER", "SLURM_JOB_ID"),
-        "runner": ("RUNNER_NAME", "CI_RUNNER_DESCRIPTION", "BUILDKITE_AGENT_NAME", "NODE_NAME"),
-    }
-    return ", ".join(f"{field} {value[:60]}" for field, value in _first(env, candidates).items() if value)
+    found = {field: _first(env, field) for field in ("job", "leg", "run", "runner")}
+    return ", ".join(f"{field} {value[:60]}" for field, value in found.items() if value)
 
 
-def _first(env: Environ, candidates: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    return {field: next((env[name] for name in names if env.get(name)), "") for field, names in candidates.items()}
+def _first(env: Environ, field: str) -> str:
+    return next((env[name] for name in _TOLD[field] if env.get(name)), "")
