@@ -11,6 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from typing import NamedTuple, Protocol
 
@@ -120,6 +121,13 @@ class CacheDir:
         with files.opened(os.open(self._below, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as top:
             return files.open_below(top, "/".join(part for part in (self._rest, folder) if part))
 
+    @contextmanager
+    def _beside(self, folder: str, name: str) -> Iterator[tuple[int, str]]:
+        """The open directory of a file, whose name may lead through further folders, and its name there."""
+        above, _, last = name.rpartition("/")
+        with files.opened(self._open("/".join(part for part in (folder, above) if part))) as here:
+            yield here, last
+
     def is_empty(self) -> bool:
         """Also if it is gone, or is no directory any more."""
         try:
@@ -162,8 +170,7 @@ class CacheDir:
         return max((status.st_mtime for listing in listings for status in listing.values()), default=0.0)
 
     def status(self, folder: str, name: str) -> os.stat_result:
-        above, last = _split(folder, name)
-        with files.opened(self._open(above)) as here:
+        with self._beside(folder, name) as (here, last):
             return os.stat(last, dir_fd=here, follow_symlinks=False)
 
     def read(self, folder: str, name: str) -> bytes:
@@ -178,15 +185,13 @@ class CacheDir:
 
     def read_with_status(self, folder: str, name: str, limit: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
         """The file, and whose it is: of the very descriptor that it was read from."""
-        above, last = _split(folder, name)
-        with files.opened(self._open(above)) as here:
+        with self._beside(folder, name) as (here, last):
             return files.read_regular(last, limit, dir_fd=here, flags=self._flags)
 
     def search(self, folder: str, name: str, pattern: re.Pattern[bytes]) -> bytes:
         """What the first group of a pattern, for at most 1 KiB, matches in a large file; empty if nothing does."""
         last = b""
-        above, file = _split(folder, name)
-        with files.opened(self._open(above)) as here:
+        with self._beside(folder, name) as (here, file):
             # Not mapped: a process of the job that still cuts the file must not be the end of us.
             for piece in files.pieces_of(file, here, self._flags):
                 found = pattern.search(last + piece)
@@ -194,12 +199,6 @@ class CacheDir:
                     return found.group(1)
                 last = piece[-1024:]
         return b""
-
-
-def _split(folder: str, name: str) -> tuple[str, str]:
-    """A file's name may lead through further folders."""
-    above, _, last = name.rpartition("/")
-    return "/".join(part for part in (folder, above) if part), last
 
 
 def refused(place: str, error: EntryRefused | OSError) -> Refused:

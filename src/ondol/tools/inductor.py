@@ -34,6 +34,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from ondol.errors import EntryRefused
 from ondol.foreign_text import is_plain_name
@@ -114,7 +115,8 @@ class Inductor(Tool):
         path = os.fsencode(folder)
         if len(path) < len(_CACHE):
             return bytes(data).replace(_CACHE, path.ljust(len(_CACHE), b"/"))
-        return _replace(name, bytes(data), re.compile(re.escape(_CACHE)), path + b"/")
+        with _must_be_pickle(name):
+            return pickled.replace(bytes(data), re.compile(re.escape(_CACHE)), path + b"/")
 
     def witness(self, names: tuple[str, ...]) -> str:
         return names[-1]  # the compiled one of a pair: torch looks whether its source is there, and reads only this
@@ -162,25 +164,22 @@ class _Origin:
     def __init__(self, cache: CacheDir, host: Host) -> None:
         self._cache = cache
         #: Who made an adopted cache, on which processor, is not written in it.
-        self._native = native_code(host) if cache.ours else ""
+        self.native = native_code(host) if cache.ours else ""
         self._marks: dict[str, str] = {}
         self._of_headers: set[str] | None = None
-
-    def of_graph(self, data: bytes) -> str:
-        return self._native if _CPP in data else ANYWHERE
 
     def of_code(self, path: str) -> str:
         """Empty if it is not known. Raises `OSError` if the file cannot be read."""
         if path.endswith(".best_config"):
             # Its key knows the architecture; what is fastest depends on the model and the driver as well.
             return tuned_here() if self._cache.ours else ""
-        if not self._native or not path.endswith((".main.so", ".gch")):
-            return self._native
+        if not self.native or not path.endswith((".main.so", ".gch")):
+            return self.native
         torch = self._torch(path)
         if not torch and len(self._all_of_headers()) == 1:
             (torch,) = self._all_of_headers()  # before 2.13 only the header that it was compiled with names it
         if torch not in self._marks:
-            self._marks[torch] = bound_to(self._native, torch) if torch else ""
+            self._marks[torch] = bound_to(self.native, torch) if torch else ""
         return self._marks[torch]
 
     def _torch(self, path: str) -> str:
@@ -227,7 +226,7 @@ def _graph(cache: CacheDir, origin: _Origin, path: str) -> Found | Refused:
         return Refused("torn", path, "cut off" if data else "empty")
     if _ABSOLUTE_INCLUDE in data:
         return Refused("outside", path, "its source includes a file by its absolute path")
-    mark = origin.of_graph(data)
+    mark = origin.native if _CPP in data else ANYWHERE
     if not mark:
         return _of_unknown_origin(cache, path)
     folder, _, name = path.rpartition("/")
@@ -245,18 +244,17 @@ def _graph(cache: CacheDir, origin: _Origin, path: str) -> Found | Refused:
 def _path_free(name: str, data: bytes, cache: str) -> bytes:
     """The cache's path, with all slashes after it, becomes `_CACHE`; in an adopted cache also where it was made."""
     roots = {cache}
-    if b".best_config" in data:
-        try:
+    with _must_be_pickle(name):
+        if b".best_config" in data:
             roots |= {match.group(1) for match in map(_TUNED.fullmatch, pickled.texts(data)) if match}
-        except ValueError:
-            raise EntryRefused(f"{name} is not a pickle", because="torn")
-    anywhere = re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(root.rstrip("/"))) for root in roots) + b")/*")
-    return _replace(name, data, anywhere, _CACHE) if anywhere.search(data) else data
+        anywhere = re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(root.rstrip("/"))) for root in roots) + b")/*")
+        return pickled.replace(data, anywhere, _CACHE) if anywhere.search(data) else data
 
 
-def _replace(name: str, data: bytes, old: re.Pattern[bytes], new: bytes) -> bytes:
+@contextmanager
+def _must_be_pickle(name: str) -> Iterator[None]:
     try:
-        return pickled.replace(data, old, new)
+        yield
     except ValueError:
         raise EntryRefused(f"{name} is not a pickle", because="torn")
 

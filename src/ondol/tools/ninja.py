@@ -93,19 +93,13 @@ def _lines(data: bytes) -> list[str]:
 
 
 def _edge(text: str, variables: Mapping[str, str], rules: Mapping[str, Mapping[str, str]]) -> Edge:
-    left, colon, right = (part.strip() for part in _cut(text))
+    left, right = [*re.split(r"(?<!\$):", text.strip(), maxsplit=1), ""][:2]
     rule, *inputs = _paths(right, variables) or [""]
-    if not colon or not left or (rule not in rules and rule != "phony"):
+    if not left.strip() or (rule not in rules and rule != "phony"):
         raise EntryRefused(f"{PLAN} has a statement that cannot be read: {text[:80]}", because="unknown")
     bindings = rules.get(rule, {})
     command = _expand(bindings.get("command", ""), variables)
     return Edge(tuple(_paths(left, variables)), tuple(inputs), command, "deps" in bindings)
-
-
-def _cut(text: str) -> tuple[str, str, str]:
-    """At the first colon that is not escaped."""
-    match = re.search(r"(?<!\$):", text)
-    return (text[: match.start()], ":", text[match.end() :]) if match else (text, "", "")
 
 
 def _paths(text: str, variables: Mapping[str, str]) -> list[str]:

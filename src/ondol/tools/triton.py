@@ -13,6 +13,7 @@ The key of an autotuning result knows the compile target, not the model: an H100
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,8 +26,7 @@ from ondol.tools.table import BY_NAME
 _GROUP = "__grp__"
 _TUNING = ".autotune.json"
 #: base32 of a SHA-256, without padding.
-_KEY_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")
-_KEY_LENGTH = 52
+_KEY = re.compile("[A-Z2-7]{52}")
 #: The binaries that are ELF files, whose own header tells whether they are whole.
 _ELF = (".so", ".cubin", ".hsaco")
 #: A compile that seems to have taken longer is a file copied with foreign times.
@@ -40,16 +40,17 @@ class Triton(Tool):
 
     def scan(self, cache: CacheDir, host: Host) -> Iterator[Found | Refused]:
         for key in cache.folders():
-            if not _is_key(key):
+            if not _KEY.fullmatch(key):
                 if not key.startswith("tmp."):
                     yield Refused("unknown", key, "not a Triton key directory")
                 continue
             try:
-                listing = {name: status for name, status in cache.listing(key).items() if _travels(name)}
+                there = cache.listing(key)
             except OSError as error:
                 yield refused(key, error)
                 continue
-            yield from self._scan_key(cache, host, key, listing)
+            travels = [name for name in there if not name.startswith("tmp.") and name != "lock"]
+            yield from self._scan_key(cache, host, key, {name: there[name] for name in travels})
 
     def _scan_key(
         self, cache: CacheDir, host: Host, key: str, listing: dict[str, os.stat_result]
@@ -149,14 +150,6 @@ class Triton(Tool):
 TOOLS = (Triton(),)
 
 
-def _is_key(name: str) -> bool:
-    return len(name) == _KEY_LENGTH and _KEY_LETTERS.issuperset(name)
-
-
-def _travels(name: str) -> bool:
-    return not name.startswith("tmp.") and name != "lock"
-
-
 def _host_fingerprint(host: Host, name: str) -> str:
     """Host code depends on processor, C library and Python's ABI; the last is in the file's own name since 3.4."""
     middle = name.split(".")[1:-1]
@@ -210,17 +203,13 @@ def _check_place(cache: CacheDir, key: str, child: str, path: str) -> None:
     In a room the whole path must be ours. An adopted cache may have been written under another mount point, so there
     the last two components decide; either way only the file beside the group is ever read.
     """
-    inside = os.path.basename(path) == child and child not in (".", "..", "")
-    if cache.ours:
-        inside = inside and _is_place(cache, path, os.path.join(cache.seen_as, key, child))
-    else:
-        inside = inside and os.path.basename(os.path.dirname(path)) == key
+    folder, name = os.path.split(path)
+    inside = name == child and child not in (".", "..", "")
+    if not cache.ours:
+        inside = inside and os.path.basename(folder) == key
+    elif path != (expected := os.path.join(cache.seen_as, key, child)):
+        # Across a wall the path is one of another tree: looking for it in ours would only tell where a stranger points.
+        across = cache.seen_as != cache.path
+        inside = inside and not across and os.path.realpath(path) == os.path.realpath(expected)
     if not inside:
         raise EntryRefused(f"{child!r:.80} is at {path!r:.200}, outside its entry", because="outside")
-
-
-def _is_place(cache: CacheDir, path: str, expected: str) -> bool:
-    if path == expected:
-        return True
-    # Across a wall the path is one of another tree: looking for it in ours would only tell where a stranger points.
-    return cache.seen_as == cache.path and os.path.realpath(path) == os.path.realpath(expected)
