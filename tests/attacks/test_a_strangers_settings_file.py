@@ -241,7 +241,7 @@ def test_a_file_with_a_second_name_elsewhere_is_not_used(common: Path) -> None:
     os.link(common.parent / "elsewhere.toml", common / "ondol.toml")
     found = read(common)
     assert found.quiet is False
-    assert "another name" in found.warnings[0]
+    assert "2 names (hard links)" in found.warnings[0]
 
 
 def test_a_users_file_of_somebody_else_is_not_used(common: Path) -> None:

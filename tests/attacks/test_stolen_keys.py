@@ -111,7 +111,7 @@ def test_thief_finds_the_key_of_a_process_that_does_not_hide_it(site: Site) -> N
         ("fd:3", 'cat > key; "$@" 3<key', "in a file that this user can open"),
         ("key", 'cat > key; "$@"', "in a file that this user can open"),
         ("fd:9", '"$@"', "Bad file descriptor"),
-        ("fd:3", '"$@" 3</dev/null', "is no key"),
+        ("fd:3", '"$@" 3</dev/null', "is not a secret key"),
     ],
 )
 def test_nothing_is_signed_with_a_key_that_the_command_could_have(site: Site, key: str, how: str, why: str) -> None:

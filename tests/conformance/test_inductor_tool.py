@@ -269,7 +269,7 @@ def test_adopted_cache_is_not_believed_to_be_of_this_processor(tmp_path: Path) -
     found, refused = scan(INDUCTOR, tmp_path, ours=False)
     assert {item.fingerprint for item in found} == {"any"}
     assert len(found) == 2
-    assert {item.why for item in refused} == {"made for a processor or device that it does not name"}
+    assert {item.why for item in refused} == {"made for an unknown processor or device"}
 
 
 def test_graph_that_includes_from_its_old_place_does_not_travel(tmp_path: Path) -> None:

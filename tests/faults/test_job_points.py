@@ -57,7 +57,7 @@ def test_machine_without_processes_left_still_runs_the_command(
     assert report["status"] == 5
     filling, looking = report["warnings"]  # each step that needs a helper says once what it could not do
     assert "running cold: no helper process could be started" in filling
-    assert "not looked at: no helper process could be started" in looking
+    assert "could not be looked at: no helper process could be started" in looking
 
 
 def test_room_that_another_job_sweeps_meanwhile_is_no_trouble(

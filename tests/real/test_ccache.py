@@ -125,4 +125,4 @@ def test_ccache_is_not_touched_by_a_job_that_did_not_configure_it(program: Progr
     theirs = build(program, checkout, "--ccache-shared", str(checkout / "shared"), **own)
     assert f"ccache: CCACHE_DIR={checkout}/own is set and left as it is" in theirs.stderr
     named = build(program, checkout, "--tools", "ccache", **own)
-    assert "ccache: left as it is, because ccache-shared names nothing" in named.stderr
+    assert "ccache: left as it is, because ccache-shared is not set" in named.stderr

@@ -121,7 +121,7 @@ def test_misspelt_variable_is_named(name: str, meant: str) -> None:
 
 def test_file_of_the_wrong_shape(tmp_path: Path) -> None:
     (tmp_path / "ondol.toml").write_text("store = [\n")
-    assert "is not used: it is no TOML" in files.load({}, {}, str(tmp_path)).warnings[0]
+    assert "is not used: it is not valid TOML" in files.load({}, {}, str(tmp_path)).warnings[0]
     (tmp_path / "ondol.toml").unlink()
     (tmp_path / "pyproject.toml").write_text('[tool]\nondol = "x"  # tool.ondol\n')
     assert "not a table" in files.load({}, {}, str(tmp_path)).warnings[0]

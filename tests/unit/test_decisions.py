@@ -236,6 +236,6 @@ def test_size_that_no_pack_can_have_counts_against_nobody() -> None:
     giant = stored(1, size=1 << 40)._replace(owner=7, trusted=False, on_disk=0)
     candidates = [gc_plan.Removable(giant, 2e9), gc_plan.Removable(stored(2), 5.0)]
     (removal,) = gc_plan.plan(candidates, gc_plan.StoreLimits(max_bytes=100), 1000.0, 0)
-    assert (removal.stored, removal.reason) == (giant, "no entry can be so large")
+    assert (removal.stored, removal.reason) == (giant, "larger than any entry can be")
     beside = [candidates[0]._replace(ours=False), candidates[1]]
     assert gc_plan.plan(beside, gc_plan.StoreLimits(max_bytes=100), 1000.0, 0) == []

@@ -158,7 +158,7 @@ def test_room_of_somebodys_making_is_not_closed(program: Program, shared_store: 
     real.path.rename(forged)
     forged.chmod(0o777)
     done = program.ondol("close", str(forged), "--status", "0")
-    assert "is not ours alone" in done.stderr
+    assert "does not belong to this user alone" in done.stderr
     link = place / f"{room.PREFIX}link"
     link.symlink_to(forged)
     done = program.ondol("close", str(link), "--status", "0")
@@ -172,7 +172,7 @@ def test_room_of_another_user_is_not_closed(program: Program, shared_store: Path
     """Root, in the belief that it is its own."""
     theirs = open_room(program, shared_store, place, uid=1234)
     done = program.ondol("close", str(theirs.path), "--status", "0")
-    assert "is not ours alone" in done.stderr
+    assert "does not belong to this user alone" in done.stderr
     assert theirs.path.exists()
 
 

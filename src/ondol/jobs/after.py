@@ -72,7 +72,7 @@ def _look_at_all(job: Job, *, cut_off: bool) -> list[tuple[Row, tuple[Used, New]
             look, job.settings.store_timeout, job.progress("harvesting"), HARVEST_MEMORY
         )
     except OndolError as error:
-        job.report.warn(f"what the job left in its room was not looked at: {error.line()}")
+        job.report.warn(f"nothing new was published: the job's caches could not be looked at: {error.line()}")
         return []
     finally:
         job.no_more_progress()

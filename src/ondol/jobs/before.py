@@ -302,8 +302,8 @@ def take(job: Job, name: str, result: FillResult) -> None:
     if untrusted:
         _tell_of_untrusted(job, name, untrusted)
     if result.unfit:
-        first = f"{len(result.unfit)} in the store not for this machine; first: {result.unfit[0]}"
-        job.report.remarks.append(f"{name}: {first}")
+        what = f"{units.entries(len(result.unfit))} of the store not filled, because made for other machines or sources"
+        job.report.remarks.append(f"{name}: {what}; first: {result.unfit[0]}")
     if result.stopped:
         job.report.warn(f"the room is only partly filled: {result.stopped} (fix: a larger --room-dir)")
 

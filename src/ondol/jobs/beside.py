@@ -65,7 +65,7 @@ def stop(job: Job) -> dict[str, PublishResult]:
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
         return {}
     except OndolError as error:
-        job.report.remarks.append(f"nobody counts what was published while the command ran: {error.line()}")
+        job.report.remarks.append(f"what was published while the command ran is not counted here: {error.line()}")
         return {}
     for name, done in answers.items():
         before.take(job, name, done.fill)

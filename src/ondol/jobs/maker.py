@@ -38,7 +38,7 @@ def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes
     try:
         return keys.signer(secret.take(source, env, beside=beside)).sign
     except ValueError as error:
-        raise OndolError(f"--sign-key {source} is no key", because=str(error), hint="ondol key new")
+        raise OndolError(f"--sign-key {source} is not a secret key", because=str(error), hint="ondol key new")
     except OndolError as error:
         raise OndolError(f"--sign-key {source}: {error.what}", because=error.because, hint=error.hint)
 

@@ -203,7 +203,7 @@ def _take(path: str) -> tuple[Room, dict[str, Any]]:
 def _check_owner(path: str, status: os.stat_result) -> None:
     if status.st_uid != os.geteuid() or status.st_mode & files.OTHERS_CAN_WRITE:
         raise RoomError(
-            f"{path} is not ours alone",
+            f"{path} does not belong to this user alone",
             because=f"owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}; we are {os.geteuid()}",
             hint="close a room as the user who opened it",
         )

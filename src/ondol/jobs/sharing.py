@@ -137,7 +137,7 @@ def _leave(job: Job, part: Shared, here: Room, status: int, meeting: Rendezvous)
         part.cut_off = [(0.0, math.inf)]
     if vanished:
         job.report.remarks.append(
-            f"{units.plural(len(vanished), 'rank')} vanished; the others decide what is published"
+            f"{units.plural(len(vanished), 'rank')} vanished: only entries that their tools call whole are published"
         )
         # A command may live on in the room: whoever sweeps looks, we do not take it away.
         part.room_in_use = process.mentioned(f"{room.VARIABLE}={here.path}")

@@ -71,7 +71,7 @@ def new_entries(
     except OSError as error:
         refused.append(Refused("unreadable", ".", error.strerror or str(error)))
     except MemoryError:
-        refused.append(Refused("unfit", ".", "what is there needs more memory than looking at it may cost"))
+        refused.append(Refused("unfit", ".", "looking at the cache takes more memory than Ondol allows itself"))
     return New(found, refused)
 
 

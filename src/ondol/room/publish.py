@@ -77,7 +77,7 @@ class Publisher:
             except PackError as error:
                 refused.append(("unfit", item.place, error.line()))
             except MemoryError:
-                refused.append(("unfit", item.place, "packing it needs more memory than it may cost"))
+                refused.append(("unfit", item.place, "packing it takes more memory than Ondol allows itself"))
         try:
             outcomes = self.store.publish(packs) if packs else []
         except StoreError as error:

@@ -64,11 +64,12 @@ def meet(base: str, digest: str, seconds: float) -> Rendezvous:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise RoomError(f"cannot meet in {path}", because=error.strerror or str(error))
+            raise RoomError(f"cannot open {path}, where ranks meet", because=error.strerror or str(error))
         try:
             status = os.fstat(lock)
             if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
-                raise RoomError(f"{path} is not ours alone", because=f"owner {status.st_uid}: somebody planted it")
+                why = f"it belongs to uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+                raise RoomError(f"{path} is not a private file of uid {os.geteuid()}", because=why)
             _wait_for(lock, path, deadline)
             if _is_still(path, status):
                 return Rendezvous(path, lock)

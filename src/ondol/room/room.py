@@ -271,13 +271,12 @@ def _clean(path: str, open_age: float, *, dry_run: bool) -> CleanedRoom:
 def _owners_in(path: str) -> tuple[int, ...]:
     found: set[int] = set()
     looked_at = 0
-    for _, folders, names, here in os.fwalk(path):
-        for name in [*folders, *names]:
-            try:
-                found.add(os.stat(name, dir_fd=here, follow_symlinks=False).st_uid)
-            except OSError:
-                continue  # going away
-            looked_at += 1
-        if looked_at > _MAX_LOOKED_AT:
-            break
+    with suppress(OSError):  # it goes away, or its disk fails
+        for _, folders, names, here in os.fwalk(path):
+            for name in [*folders, *names]:
+                with suppress(OSError):
+                    found.add(os.stat(name, dir_fd=here, follow_symlinks=False).st_uid)
+                looked_at += 1
+            if looked_at > _MAX_LOOKED_AT:
+                break
     return tuple(sorted(found - {os.geteuid()}))

@@ -93,8 +93,8 @@ class Believed(NamedTuple):
             found.append((what, close(path, shared=self.shared, alone=self.open_owners <= {uid})))
         for name, owner, number in self.mixed:
             where = os.path.join(path, marker.LANES, name)
-            what = f"{number} of {entries(self.packs)} are passed over by every reader, because they or a folder above "
-            what += f"them, do not belong to uid {owner}, whose lane they lie in (chown?); jobs publish them again"
+            what = f"{number} of {entries(self.packs)} are passed over by every reader, because they, or a folder "
+            what += f"above them, do not belong to uid {owner}, whose lane it is (chown?); jobs publish them again"
             command = f"find {quote(where)} -mindepth 1 ! -uid {owner} -prune -exec rm -r {{}} +"
             found.append((what, command if uid == 0 else f"sudo {command}"))
         return found

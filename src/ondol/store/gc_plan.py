@@ -68,7 +68,7 @@ def _believable(moment: float, now: float) -> float:
 def _reason(candidate: Removable, limits: StoreLimits, now: float) -> str:
     """Why an entry goes whatever else is there; empty if nothing speaks against it."""
     if candidate.stored.size > MAX_PACK_BYTES:
-        return "no entry can be so large"
+        return "larger than any entry can be"
     if limits.max_age is not None and now - candidate.useful_at > limits.max_age:
         return "age"
     pattern, most = limits.brief or ("", 0.0)

@@ -34,7 +34,7 @@ class Writers(NamedTuple):
     words: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return ",".join(self.words) or "nobody named"
+        return ",".join(self.words) or "nobody"
 
     def kinds(self) -> dict[str, Any]:
         """For programs: those of every scope by what they are, and (who, pattern) of the others."""
@@ -86,7 +86,7 @@ def parse_writers(text: str, *, known: bool = False) -> Writers:
         who, colon, pattern = word.partition(":")
         who = _somebody(who, known)
         if colon and not is_pattern(pattern):
-            raise ValueError(word, "is no scope or pattern of scopes, such as main or pr-*")
+            raise ValueError(word, "has no scope or pattern of scopes behind the colon, such as main or pr-*")
         words.append(who + colon + pattern)
     return Writers(tuple(dict.fromkeys(words)))
 
@@ -103,7 +103,7 @@ def _somebody(word: str, known: bool) -> str:
         return str(pwd.getpwnam(word).pw_uid)
     except (KeyError, ValueError):
         kind = "group" if word.startswith("@") else "user"
-        raise ValueError(word, f"is no {kind} that this machine knows, and no UID")
+        raise ValueError(word, f"is neither a UID nor a {kind} that this machine knows")
 
 
 def is_open(status: os.stat_result) -> bool:

@@ -39,7 +39,7 @@ def look(path: str) -> FileState:
     """Raises `OSError` if it is not a plain file that can be read."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
-        raise OSError(f"{path} is not a file of a source's size")
+        raise OSError(f"{path} is not a plain file, or has more than {_MAX_BYTES} bytes")
     times = status.st_mtime_ns, status.st_ctime_ns
     return FileState(_sha256(path, status.st_dev, status.st_ino, status.st_size, *times), *times)
 

@@ -193,7 +193,7 @@ class _Origin:
 
 
 def _of_unknown_origin(cache: CacheDir, path: str) -> Refused:
-    why = "names no torch that is still there" if cache.ours else "made for a processor or device that it does not name"
+    why = "made with a PyTorch that is gone or unknown" if cache.ours else "made for an unknown processor or device"
     return Refused("unknown", path, why)
 
 

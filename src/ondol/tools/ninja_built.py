@@ -286,7 +286,7 @@ def _origins(edges: list[ninja.Edge], places: _Places) -> tuple[Origin, ...]:
         try:
             known.append(Origin("program", program, build_inputs.look_for(program).sha256))
         except OSError as error:
-            raise EntryRefused(f"{error}: nobody could tell whether it is the same elsewhere", because="outside")
+            raise EntryRefused(f"{error}: another machine could not check that it has the same", because="outside")
     if any("\n" in origin.name or "\t" in origin.name for origin in known) or len(known) > _MOST_INPUTS:
         raise EntryRefused("its sources cannot be listed", because="unknown")
     return tuple(sorted(known))

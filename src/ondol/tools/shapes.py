@@ -140,7 +140,7 @@ class Shaped(Tool):
                 _check_there(names, listing)
             fingerprint = self.fingerprint(shape, host)
             if not fingerprint:
-                raise EntryRefused("holds for one driver and device, and neither can be named here", because="unplaced")
+                raise EntryRefused("holds for one GPU driver and model, and those here are unknown", because="unplaced")
             title = match.groupdict().get("title") or place.rsplit("/", 1)[-1]
             found = self.finish(cache, place, listing, Found(key_of(place), fingerprint, "", names, title, 0.0))
         except (EntryRefused, OSError) as error:

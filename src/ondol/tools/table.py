@@ -454,7 +454,7 @@ def _without_variables(row: Row, cache_dir: str, *, asked: bool) -> ToolPlan:
     if not asked:
         return ToolPlan(False)
     if row.setting:
-        return ToolPlan(False, {}, f"{row.name}: left as it is, because {row.setting} names nothing")
+        return ToolPlan(False, {}, f"{row.name}: left as it is, because {row.setting} is not set")
     if not row.travels:
         return ToolPlan(False, {}, f"{row.name}: nothing is set: {row.note}")
     return ToolPlan(True, {}, f"{row.name}: no variable moves its cache; the one of this job is {cache_dir}")

@@ -161,7 +161,7 @@ def _single(host: Host, key: str, name: str) -> Found | Refused:
     if not name.endswith(_TUNING):
         return Found(key, _host_fingerprint(host, name), key, (name,), name.split(".")[0], 0.0, sealed=True)
     if not tuned_here():
-        return Refused("unplaced", f"{key}/{name}", "measured on a device that cannot be named here")
+        return Refused("unplaced", f"{key}/{name}", "measured on a GPU whose driver or model cannot be found out here")
     return Found(key, tuned_here(), key, (name,), f"autotuning of {name.removesuffix(_TUNING)}", 0.0, sealed=True)
 
 

@@ -122,7 +122,7 @@ def load(of_store: tuple[Key, ...] = (), where: str = "") -> Keyring:
             try:
                 trusted.append((parse(text), f"{folder}/{name}"))
             except ValueError as error:
-                raise OndolError(f"{folder}/{name} is no key", because=str(error), hint="mend or remove it")
+                raise OndolError(f"{folder}/{name} is not a public key", because=str(error), hint="mend or remove it")
     return Keyring(tuple(trusted), frozenset(revoked))
 
 

@@ -111,7 +111,7 @@ def check_owners(path: str, status: os.stat_result, top: str = "/") -> None:
     _check(path, status)
     here = os.path.dirname(path)
     if os.stat(here).st_mode & stat.S_ISVTX and status.st_nlink > 1:
-        raise Unusable(f"it has another name besides, and others can give files names in {here}")
+        raise Unusable(f"it has {status.st_nlink} names (hard links), and others can make such links in {here}")
     for folder in _upwards(here):
         _check(folder, os.stat(folder))
         if folder == top:
@@ -153,7 +153,7 @@ def _parse(data: bytes, in_pyproject: bool) -> dict[str, Any]:
         if in_pyproject:
             section = section.get("tool", {}).get("ondol", {})
     except (ValueError, RecursionError, AttributeError) as error:
-        raise Unusable(f"it is no TOML that makes sense: {error}")
+        raise Unusable(f"it is not valid TOML: {error}")
     if not isinstance(section, dict):
         raise Unusable("[tool.ondol] is not a table")
     return section
