@@ -7,7 +7,7 @@ import pytest
 from ondol import options
 from ondol.errors import UsageError
 from ondol.tools import registry, table
-from ondol.tools.table import BY_NAME, ROWS, ToolWish
+from ondol.tools.table import BY_NAME, ROWS
 
 
 def test_no_two_rows_set_one_variable() -> None:
@@ -47,9 +47,9 @@ def test_place_that_is_configured_is_used() -> None:
 def test_ccache_is_set_up_by_its_setting_alone() -> None:
     ccache = BY_NAME["ccache"]
     assert not table.plan(ccache, {}, "/room", asked=True).managed
-    plan = table.plan(ccache, {}, "/room", asked=False, wish=ToolWish(setting="/a shared|place"))
+    plan = table.plan(ccache, {}, "/room", asked=False, setting="/a shared|place")
     assert plan.env == {"CCACHE_DIR": "/room", "CCACHE_REMOTE_STORAGE": "file:/a%20shared%7Cplace"}
-    reader = table.plan(ccache, {}, "/room", asked=False, wish=ToolWish(setting="/x", publishes=False))
+    reader = table.plan(ccache, {}, "/room", asked=False, setting="/x", publishes=False)
     assert reader.env["CCACHE_REMOTE_STORAGE"] == "file:/x|read-only"
 
 
@@ -71,8 +71,7 @@ def test_tool_without_a_variable_is_filled_for_who_asks() -> None:
 def test_autotuning_is_not_switched_on_for_who_did_not_ask() -> None:
     triton = BY_NAME["triton"]
     assert "TRITON_CACHE_AUTOTUNING" not in table.plan(triton, {}, "/room", asked=True).env
-    wished = ToolWish(tuning=True)
-    assert table.plan(triton, {}, "/room", asked=False, wish=wished).env["TRITON_CACHE_AUTOTUNING"] == "1"
-    theirs = table.plan(triton, {"TRITON_CACHE_AUTOTUNING": "0"}, "/room", asked=True, wish=wished)
+    assert table.plan(triton, {}, "/room", asked=False, tuning=True).env["TRITON_CACHE_AUTOTUNING"] == "1"
+    theirs = table.plan(triton, {"TRITON_CACHE_AUTOTUNING": "0"}, "/room", asked=True, tuning=True)
     assert "TRITON_CACHE_AUTOTUNING" not in theirs.env
     assert "TRITON_CACHE_AUTOTUNING=0 is kept" in theirs.remark

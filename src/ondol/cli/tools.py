@@ -74,7 +74,7 @@ def _describe(row: Row) -> dict[str, Any]:
 
 def _plan(row: Row) -> table.ToolPlan:
     setting = str(load({}, os.environ, identity.working_directory()).value(row.setting)) if row.setting else ""
-    return table.plan(row, os.environ, _place(row), asked=False, wish=table.ToolWish(setting=setting))
+    return table.plan(row, os.environ, _place(row), asked=False, setting=setting)
 
 
 def _in_a_job(row: Row, plan: table.ToolPlan) -> str:

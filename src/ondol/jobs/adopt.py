@@ -51,13 +51,16 @@ def adopt(
     # In a helper with bounds: anybody may have filled that directory.
     items = bounded.call(partial(_scan, tool, cache), 3600.0, progress, after.HARVEST_MEMORY)
     found = [item for item in items if isinstance(item, Found)]
-    problems = [_problem(cache, item) for item in items if isinstance(item, Refused)]
-    problems += _foreign(cache, found, partial(store.trusts, scope=scope))
+    problems = [_problem(cache, *item) for item in items if isinstance(item, Refused)]
+    # Entries of other users that a plain job could not write into: the fault behind `PermissionError … tmp.pid_`.
+    why = "adopted; without Ondol other users cannot write into it"
+    folders = [_problem(cache, "foreign", folder, why) for folder in dict.fromkeys(item.folder for item in found)]
+    problems += [one for one in folders if one.owner not in (os.geteuid(), -1) and store.trusts(one.owner, scope)]
     if dry_run:
         return Adopted(publish.PublishResult(), len(found), problems)
     publisher = publish.Publisher(store, tool, cache, scope, provenance, sign)
     outcome = publish.publish(publisher, found, progress, 3600.0)
-    problems += [_problem(cache, Refused(kind, place, why)) for kind, place, why in outcome.refused]
+    problems += [_problem(cache, *refused) for refused in outcome.refused]
     return Adopted(outcome, len(found), problems)
 
 
@@ -68,27 +71,9 @@ def _scan(tool: Tool, cache: CacheDir, _report: bounded.Report) -> list[Found | 
         raise UsageError(f"{cache.path} cannot be read", because=error.strerror or str(error))
 
 
-def _problem(cache: CacheDir, refused: Refused) -> Problem:
-    owner, mode = _owner_and_mode(os.path.join(cache.path, refused.place))
-    return Problem(refused.kind, refused.place, owner, mode, refused.why)
-
-
-def _owner_and_mode(path: str) -> tuple[int, str]:
+def _problem(cache: CacheDir, kind: str, place: str, why: str) -> Problem:
     try:
-        status = os.lstat(path)
+        status = os.lstat(os.path.join(cache.path, place))
     except OSError:
-        return -1, "?"
-    return status.st_uid, f"{status.st_mode & 0o7777:04o}"
-
-
-def _foreign(cache: CacheDir, found: list[Found], trusts: Callable[[int], bool]) -> list[Problem]:
-    """Entries of other users that a plain job could not write into: the fault behind `PermissionError … tmp.pid_`."""
-    me = os.geteuid()
-    result = []
-    for folder in dict.fromkeys(item.folder for item in found):
-        owner, mode = _owner_and_mode(os.path.join(cache.path, folder))
-        if owner not in (me, -1) and trusts(owner):
-            result.append(
-                Problem("foreign", folder, owner, mode, "adopted; without Ondol other users cannot write into it")
-            )
-    return result
+        return Problem(kind, place, -1, "?", why)
+    return Problem(kind, place, status.st_uid, f"{status.st_mode & 0o7777:04o}", why)

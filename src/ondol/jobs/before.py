@@ -105,15 +105,17 @@ def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.ToolPlan
     def why_common(path: str) -> str:
         return "" if nested else filesystem.why_common(path)  # then variables name the room of that one
 
-    asked = tool.name in job.asked
-    return table.plan(tool, job.env, cache_dir, asked=asked, wish=_wish(job, tool), why_common=why_common)
-
-
-def _wish(job: Job, tool: Row) -> table.ToolWish:
-    setting = str(job.settings.value(tool.setting)) if tool.setting else ""
-    # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
-    publishes = job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish
-    return table.ToolWish(job.asked_for_tuning(tool) and not job.measures, publishes, setting)
+    return table.plan(
+        tool,
+        job.env,
+        cache_dir,
+        asked=tool.name in job.asked,
+        tuning=job.asked_for_tuning(tool) and not job.measures,
+        # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
+        publishes=job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish,
+        setting=str(job.settings.value(tool.setting)) if tool.setting else "",
+        why_common=why_common,
+    )
 
 
 def _fixed_places(job: Job, tools: list[Row]) -> tuple[dict[str, str], list[Row], list[str]]:

@@ -18,15 +18,11 @@ def provenance(env: Mapping[str, str]) -> dict[str, Any]:
     """Who made an entry, where, when and from which commit."""
     known: dict[str, Any] = {**ci.provenance(env)}
     if "commit" not in known:
-        commit = _git_commit(identity.working_directory())
+        commit = command.asked(["git", "-C", identity.working_directory(), "rev-parse", "HEAD"], 5.0)
         if commit:
             known["commit"] = commit
     known |= {"host": identity.hostname(), "uid": os.geteuid(), "time": int(time.time()), "ondol": __version__}
     return known
-
-
-def _git_commit(directory: str) -> str:
-    return command.asked(["git", "-C", directory, "rev-parse", "HEAD"], 5.0)
 
 
 def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes], bytes]:

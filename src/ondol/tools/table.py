@@ -86,20 +86,6 @@ class Row(NamedTuple):
         return tuple(dict.fromkeys((*self.sets, *self.moved_by, *self.along, *self.keeps)))
 
 
-class ToolWish(NamedTuple):
-    """What the job's settings and its trust say about a tool."""
-
-    #: The tool is told to keep autotuning results.
-    tuning: bool = False
-    #: What the job makes may be given to others.
-    publishes: bool = True
-    #: The value of the row's own setting.
-    setting: str = ""
-
-
-NOTHING_WISHED = ToolWish()
-
-
 class ToolPlan(NamedTuple):
     """What will be done for a tool in this job."""
 
@@ -408,7 +394,9 @@ def plan(
     cache_dir: str,
     *,
     asked: bool,
-    wish: ToolWish = NOTHING_WISHED,
+    tuning: bool = False,
+    publishes: bool = True,
+    setting: str = "",
     why_common: Callable[[str], str] = lambda _: "",
 ) -> ToolPlan:
     """What to set so that the tool's cache is `cache_dir`.
@@ -416,8 +404,11 @@ def plan(
     A value that the user has set wins, unless the user `asked` Ondol for this tool by name, or it names a directory
     that is not the user's own, as `why_common` tells: there the job would die of other users' files. Either way the
     user is told.
+
+    `tuning`: the tool is told to keep autotuning results. `publishes`: what the job makes may be given to others.
+    `setting`: the value of the row's own setting.
     """
-    if not row.sets or (row.setting and not wish.setting):
+    if not row.sets or (row.setting and not setting):
         return _without_variables(row, cache_dir, asked=asked)
     theirs = [name for name in row.moved_by if env.get(name)]
     remarks = [f"{name} is replaced for this command" for name in theirs if name in row.sets]
@@ -430,16 +421,13 @@ def plan(
             return ToolPlan(False, {}, f"{row.name}: {keep}")
         remarks = [f"{was} replaced for this command: {why} (to keep it: --tools auto,-{row.name})"]
     remarks += [f"{name}={env[name]} is kept" for name in row.keeps if env.get(name)]
+    sets = {**row.sets, **(row.tuning if tuning else {}), **({} if publishes else row.reading)}
     values = {
-        **{name: value for name, value in _values(row, wish).items() if name in row.moved_by or not env.get(name)},
+        **{name: value for name, value in sets.items() if name in row.moved_by or not env.get(name)},
         **{name: value for name, value in row.along.items() if env.get(name)},
     }
-    ours = {name: _filled_in(value, cache_dir, wish.setting) for name, value in values.items()}
+    ours = {name: _filled_in(value, cache_dir, setting) for name, value in values.items()}
     return ToolPlan(True, ours, f"{row.name}: " + ", ".join(remarks) if remarks else "")
-
-
-def _values(row: Row, wish: ToolWish) -> Mapping[str, str]:
-    return {**row.sets, **(row.tuning if wish.tuning else {}), **({} if wish.publishes else row.reading)}
 
 
 def _filled_in(value: str, cache_dir: str, setting: str) -> str:
