@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,28 @@ def path_with_ninja(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = ROOT / ".build" / "tools" / "bin"
     assert (tools / "ninja").exists(), "make test installs it; for pytest alone: make .build/tools"
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+
+
+def write_deps(deps: Mapping[str, Iterable[str]], mtime: int) -> bytes:
+    """What ninja would write, with this time for every record."""
+    numbers: dict[str, int] = {}
+    paths: list[bytes] = []
+    records: list[bytes] = []
+
+    def number_of(path: str) -> int:
+        if path not in numbers:
+            numbers[path] = len(numbers)
+            name = path.encode("utf-8", "surrogateescape")
+            name += b"\0" * (-len(name) % 4)
+            paths.append(struct.pack("<I", len(name) + 4) + name + struct.pack("<I", ~numbers[path] & 0xFFFFFFFF))
+        return numbers[path]
+
+    for output, inputs in sorted(deps.items()):
+        known = [number_of(path) for path in (output, *inputs)]
+        body = struct.pack("<iII", known[0], mtime & 0xFFFFFFFF, mtime >> 32)
+        body += struct.pack(f"<{len(known) - 1}i", *known[1:])
+        records.append(struct.pack("<I", len(body) | ninja._IS_DEPS) + body)
+    return ninja._DEPS_HEAD + b"".join(paths) + b"".join(records)
 
 
 class Handmade:
@@ -69,7 +93,7 @@ class Handmade:
         made = {output: ninja.Made(0, 1500, now, "ab12") for output in outputs}
         (place / ".ninja_log").write_bytes(ninja.write_log(ninja.NinjaLog("7", made), now))
         reads = {outputs[0]: (self.seen(source), SOMEWHERE_ELSE)}
-        (place / ".ninja_deps").write_bytes(ninja.write_deps(reads, now))
+        (place / ".ninja_deps").write_bytes(write_deps(reads, now))
 
 
 class TestTorchExtensions(ToolSuite):
@@ -412,7 +436,7 @@ def test_inline_sources_do_not_share_a_key(tmp_path: Path) -> None:
         plan.write_text(text.replace(str(project.cache), TORCH.root))  # as the command would see it
         deps = ninja.read_deps((project.folder / ".ninja_deps").read_bytes())
         seen = {out: [path.replace(str(project.cache), TORCH.root) for path in read] for out, (_, read) in deps.items()}
-        (project.folder / ".ninja_deps").write_bytes(ninja.write_deps(seen, time.time_ns()))
+        (project.folder / ".ninja_deps").write_bytes(write_deps(seen, time.time_ns()))
         (made,) = entries(TORCH, project.cache)
         keys.add(made.address.key)
         assert f"{VERSION}/tiny/main.cpp" in [file.name for file in made.files]
@@ -483,7 +507,9 @@ def test_books_survive_a_round_trip(project: Project) -> None:
     data = (project.folder / ".ninja_deps").read_bytes()
     deps = ninja.read_deps(data)
     mtime = next(iter(deps.values()))[0]
-    assert ninja.write_deps({output: inputs for output, (_, inputs) in deps.items()}, mtime) == data
+    assert write_deps({output: inputs for output, (_, inputs) in deps.items()}, mtime) == data
+    later = ninja.read_deps(ninja.dated_deps(data, mtime + 2**33))
+    assert later == {output: (mtime + 2**33, inputs) for output, (_, inputs) in deps.items()}
     for length in range(len(data)):
         try:
             assert set(ninja.read_deps(data[:length])) <= set(deps)

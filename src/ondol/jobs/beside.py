@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from ondol.errors import OndolError
 from ondol.host import bounded
@@ -37,6 +36,8 @@ _MEMORY = 2 << 30
 #: Entries that are filled or given between two questions whether to stop: on a busy machine the lowest priority gets a
 #: hundredth of a processor, and whoever asks us to stop waits for these.
 _AT_A_TIME = 4
+#: By tool: what was published of it, and filled.
+_Answers = dict[str, tuple[PublishResult, fill.FillResult]]
 
 
 def start(job: Job) -> None:
@@ -49,17 +50,10 @@ def start(job: Job) -> None:
         job.work_beside(partial(_work, job, managed, time.time(), gives), _MEMORY)
 
 
-class DoneBeside(NamedTuple):
-    """What became of one tool's cache while the command ran."""
-
-    given: PublishResult
-    fill: fill.FillResult
-
-
 def stop(job: Job) -> dict[str, PublishResult]:
     """What was published of each tool. Whatever went wrong, the end of the job tries again, and says so."""
     try:
-        answers: dict[str, DoneBeside] = job.stop_beside() or {}
+        answers: _Answers = job.stop_beside() or {}
     except bounded.TimedOut as error:
         job.lose_store(f"publishing beside the command got stuck: {error.line()}")
         job.report.warn(f"not everything was published to {job.store_path}: {error.line()}")
@@ -67,14 +61,12 @@ def stop(job: Job) -> dict[str, PublishResult]:
     except OndolError as error:
         job.report.remarks.append(f"what was published while the command ran is not counted here: {error.line()}")
         return {}
-    for name, done in answers.items():
-        before.take(job, name, done.fill)
-    return {name: done.given for name, done in answers.items()}
+    for name, (_, filled) in answers.items():
+        before.take(job, name, filled)
+    return {name: given for name, (given, _) in answers.items()}
 
 
-def _work(
-    job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]
-) -> dict[str, DoneBeside]:
+def _work(job: Job, managed: list[Row], began: float, gives: bool, wait: Callable[[float], bool]) -> _Answers:
     tools = [_Tool(job, row, began) for row in managed]
     pause = _BEFORE_FILLING if job.fills_beside else PAUSE
     noted: set[Address] = set()
@@ -90,7 +82,7 @@ def _work(
             noted = _note_use(job, tools, noted)
         pause = min(max(PAUSE, _SHARE * sum(tool.cost for tool in tools)), LONGEST_PAUSE)
     # What was refused and what went wrong meets the end of the job again, which says it once.
-    return {tool.row.name: DoneBeside(tool.total._replace(refused=(), trouble=None), tool.filled) for tool in tools}
+    return {tool.row.name: (tool.total._replace(refused=(), trouble=None), tool.filled) for tool in tools}
 
 
 def _note_use(job: Job, tools: list[_Tool], noted: set[Address]) -> set[Address]:

@@ -37,11 +37,6 @@ def tuned_here() -> str:
     return TUNED + name if name else ""
 
 
-def driver_here() -> str:
-    """The fingerprint of what this machine's GPU driver made for itself; empty where it cannot be named."""
-    return accelerator.here().driver
-
-
 class Found(NamedTuple):
     """A complete entry in a cache directory, not yet read."""
 

@@ -59,7 +59,6 @@ class Build(NamedTuple):
     #: All files that belong to it, relative to the cache directory.
     names: tuple[str, ...]
     log: ninja.NinjaLog
-    deps: Mapping[str, tuple[str, ...]]
     origins: tuple[Origin, ...]
     #: Over the plan, the commands and the contents of every source, inside and outside.
     digest: str
@@ -100,12 +99,11 @@ class NinjaBuilt(Shaped):
             _check_edge(edge, log, deps, places)
         made = {output for edge in edges for output in edge.outputs}
         log = ninja.NinjaLog(log.version, {output: log.made[output] for output in made})
-        read = {output: deps[output][1] for edge in edges if edge.has_deps for output in edge.outputs}
         origins = _origins(edges, places)
-        books = {f"{folder}/{name}" for name in (ninja.PLAN, ninja.LOG, *([ninja.DEPS] if read else []))}
+        books = {f"{folder}/{name}" for name in (ninja.PLAN, ninja.LOG, *([ninja.DEPS] if deps else []))}
         sources = places.found - set(map(places.inside, made))
         digest = _digest(plan, log, origins, {name: places.look(name) for name in sources})
-        return Build(tuple(sorted({*books, *places.found})), log, read, origins, digest)
+        return Build(tuple(sorted({*books, *places.found})), log, origins, digest)
 
     # -- path-free and back ----------------------------------------------------------------------------------------
 
@@ -118,7 +116,7 @@ class NinjaBuilt(Shaped):
             if version_key(folder, build.digest) != found.key:
                 raise EntryRefused(f"{folder} changed while it was read", because="mixed")
             if base == ninja.DEPS:
-                return ninja.write_deps(build.deps, 0)
+                return ninja.dated_deps(data, 0)
             lines = [f"# {origin.kind}\t{origin.sha256}\t{origin.name}\n" for origin in build.origins]
             return ninja.write_log(build.log, 0) + "".join(lines).encode("utf-8", "surrogateescape")
         if name.endswith((".o", ".so")) and not data.startswith(_BITCODE) and not whole_elf(data):
@@ -143,8 +141,7 @@ class NinjaBuilt(Shaped):
         given[book] = ninja.write_log(log, now)
         records = f"{built}/{ninja.DEPS}"
         if records in given:
-            deps = ninja.read_deps(bytes(given[records]))
-            given[records] = ninja.write_deps({output: inputs for output, (_, inputs) in deps.items()}, now)
+            given[records] = ninja.dated_deps(bytes(given[records]), now)
         outputs = {_inside(self.root, built, output) for output in log.made}
         if not outputs <= set(names):
             raise EntryRefused(f"{sorted(outputs - set(names))[0]!r:.80} is missing from the entry", because="torn")

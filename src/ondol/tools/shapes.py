@@ -13,19 +13,9 @@ from typing import Any, NamedTuple
 
 from ondol.errors import EntryRefused
 from ondol.foreign_text import is_plain_name
-from ondol.host import identity
+from ondol.host import accelerator, identity
 from ondol.host.identity import Host
-from ondol.tools.api import (
-    ANYWHERE,
-    MAX_METADATA_BYTES,
-    CacheDir,
-    Found,
-    Refused,
-    Tool,
-    driver_here,
-    refused,
-    tuned_here,
-)
+from ondol.tools.api import ANYWHERE, MAX_METADATA_BYTES, CacheDir, Found, Refused, Tool, refused, tuned_here
 from ondol.tools.table import Row
 
 Listing = dict[str, os.stat_result]
@@ -84,7 +74,7 @@ class Shaped(Tool):
         if shape.tuned:
             return f"{tuned_here()}-{library(host)}" if tuned_here() else ""
         if shape.driver:
-            return driver_here()
+            return accelerator.here().driver
         if shape.library:
             return library(host)
         return host_code(host) if shape.host_code else ANYWHERE
