@@ -94,7 +94,7 @@ def _plan(job: Job) -> None:
                 managed.append(tool)
             if tool.below_tmp:
                 _link_below_tmp(job, tool)
-        if job.measures and job.asked_for_tuning(tool):
+        if job.measures and job.tuning(tool) == "on":
             job.report.remarks.append(f"{tool.name}: {_NOT_TUNED}")
     job.manage(managed, cold, through)
 
@@ -110,7 +110,7 @@ def plan(job: Job, tool: Row, cache_dir: str, *, nested: bool) -> table.ToolPlan
         job.env,
         cache_dir,
         asked=tool.name in job.asked,
-        tuning=job.asked_for_tuning(tool) and not job.measures,
+        tuning=job.tuning(tool) == "on" and not job.measures,
         # A job that publishes into a scope of its own has no such place in a cache that knows no scopes.
         publishes=job.scopes.write == policy.TRUSTED_SCOPE and job.may_publish(status=0).publish,
         setting=str(job.settings.value(tool.setting)) if tool.setting else "",

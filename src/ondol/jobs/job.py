@@ -132,19 +132,14 @@ class Job:
         """A performance job: what it picks must come from its own measurements."""
         return bool(self.settings.frozen or self.settings.require_warm)
 
-    def shares_tuning(self, tool: Row) -> bool:
-        """Whether this job takes and gives the tool's autotuning results. Off: the tool is as in a fresh checkout."""
+    def tuning(self, tool: Row) -> str:
+        """`on`: the tool is told to keep autotuning results, or the user why not; `off`: as in a fresh checkout."""
         name = f"{tool.name}-autotune"
-        return not self.measures and (name not in BY_NAME or self.settings.value(name) != "off")
-
-    def asked_for_tuning(self, tool: Row) -> bool:
-        """Whether the user switched it on: the tool is told to keep results, or the user why not."""
-        name = f"{tool.name}-autotune"
-        return name in BY_NAME and self.settings.value(name) == "on"
+        return str(self.settings.value(name)) if name in BY_NAME else ""
 
     def takes(self, tool: Row, fingerprint: str) -> bool:
         """Whether entries of this fingerprint are this job's business at all, to fill and to publish."""
-        return not fingerprint.startswith(TUNED) or self.shares_tuning(tool)
+        return not fingerprint.startswith(TUNED) or not (self.measures or self.tuning(tool) == "off")
 
     def may_publish(self, status: int) -> policy.Decision:
         """Whether what is new may be given to others, if the command ends like this."""

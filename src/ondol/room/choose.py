@@ -29,13 +29,10 @@ def candidates(configured: str, env: Mapping[str, str]) -> list[Candidate]:
     offers = [Candidate(configured, "--room-dir")]
     offers += [Candidate(env.get(name, ""), name) for name in ("SLURM_TMPDIR", "RUNNER_TEMP", "TMPDIR")]
     offers += [Candidate("/tmp", "default"), Candidate("/var/tmp", "default")]
-    seen: set[str] = set()
-    result = []
+    first: dict[str, Candidate] = {}
     for offer in offers:
-        if offer.path and offer.path not in seen:
-            seen.add(offer.path)
-            result.append(offer)
-    return result
+        first.setdefault(offer.path, offer)
+    return [offer for offer in first.values() if offer.path]
 
 
 def choose(offers: Iterable[Candidate], is_network: Callable[[str], bool], why_not: Callable[[str], str]) -> RoomChoice:

@@ -245,20 +245,18 @@ def look(path: str) -> Marker:
 
 def rewrite(path: str, change: Callable[[Marker], Marker]) -> Marker:
     """Replace the marker as a whole: readers see the old one or the new one. For its owner, and root for its owner."""
-    root = _open(path)
     try:
-        found = read(root, path)
-        if os.geteuid() not in (0, found.owner):
-            # Renamed into place it would be ours, and readers who believe its owner would believe it no longer.
-            raise PermissionError(1, f"its {NAME} belongs to uid {found.owner}")
-        changed = change(found)
-        _write_marker(root, changed, replace=True)
-        return changed
+        with files.opened(_open(path)) as root:
+            found = read(root, path)
+            if os.geteuid() not in (0, found.owner):
+                # Renamed into place it would be ours, and readers who believe its owner would believe it no longer.
+                raise PermissionError(1, f"its {NAME} belongs to uid {found.owner}")
+            changed = change(found)
+            _write_marker(root, changed, replace=True)
+            return changed
     except OSError as error:
         because, hint = error.strerror or str(error), "run this as the owner of the store, or as root"
         raise StoreError(f"the store at {path} cannot be changed", because=because, note="it is as it was", hint=hint)
-    finally:
-        files.close_quietly(root)
 
 
 def _write_marker(root: int, marker: Marker, *, replace: bool) -> bool:

@@ -6,6 +6,7 @@ the code that understands a tool's files (`Row.module`) is imported only by a jo
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from ondol.host import identity
@@ -463,9 +464,6 @@ def default_location(row: Row, env: Mapping[str, str]) -> str:
         "USER": identity.user_name(env) or f"uid_{os.getuid()}",
     }
     for place in row.places:
-        try:
-            path = place.format_map({**{name: value for name, value in env.items() if value}, **known})
-        except KeyError:
-            continue  # names a variable that is not set
-        return path
+        with suppress(KeyError):  # it names a variable that is not set
+            return place.format_map({**{name: value for name, value in env.items() if value}, **known})
     return ""

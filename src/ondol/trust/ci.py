@@ -46,12 +46,8 @@ def read_event(env: Environ, read_json: ReadJson, trusted_jobs: Sequence[str] = 
 
 def _named(name: str, trusted_jobs: Sequence[str]) -> bool:
     """Whether one of the patterns is this name. `*` ends at a slash: `team/*` names no branch or change below it."""
-    parts = name.split("/")
-    for pattern in trusted_jobs:
-        wanted = pattern.split("/")
-        if len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted)):
-            return True
-    return False
+    parts, patterns = name.split("/"), [pattern.split("/") for pattern in trusted_jobs]
+    return any(len(wanted) == len(parts) and all(map(fnmatchcase, parts, wanted)) for wanted in patterns)
 
 
 def _hint(name: str) -> str:
