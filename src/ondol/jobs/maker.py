@@ -10,7 +10,6 @@ from typing import Any
 from ondol import __version__
 from ondol.errors import OndolError
 from ondol.host import command, identity
-from ondol.jobs.job import Job
 from ondol.trust import ci
 
 
@@ -26,7 +25,7 @@ def provenance(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes], bytes]:
-    """What signs with this key. Raises `OndolError`."""
+    """What signs with this key. Raises `OndolError`; `beside`: also if a command that runs as our user could get it."""
     # Only now: a job without a key feels none of this.
     from ondol.host import secret
     from ondol.trust import keys
@@ -37,14 +36,6 @@ def signer(source: str, env: dict[str, str], *, beside: bool) -> Callable[[bytes
         raise OndolError(f"--sign-key {source} is not a secret key", because=str(error), hint="ondol key new")
     except OndolError as error:
         raise OndolError(f"--sign-key {source}: {error.what}", because=error.because, hint=error.hint)
-
-
-def prepare(job: Job, *, beside: bool) -> None:
-    """`beside`: the command runs as our own user, and if it could get the key, nothing is signed."""
-    try:
-        job.sign_with(signer(job.settings.sign_key, job.env, beside=beside))
-    except OndolError as error:
-        job.report.warn(f"nothing will be signed: {error.line()}")
 
 
 def seal() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from ondol import exitcodes
-from ondol.errors import in_ourselves
+from ondol.errors import OndolError, in_ourselves
 from ondol.host import command
 from ondol.jobs import after, before, beside, maker
 from ondol.jobs.job import Job
@@ -64,8 +64,9 @@ def open_job(job: Job) -> bool:
 
 def take_key(job: Job, *, beside: bool) -> None:
     """The key to sign with, if one was named. `beside`: the command runs as our own user."""
-    if job.settings.sign_key:
-        _guarded(job, "nothing will be signed", lambda job: maker.prepare(job, beside=beside))
+    key = job.settings.sign_key
+    if key:
+        _guarded(job, "nothing will be signed", lambda job: job.sign_with(maker.signer(key, job.env, beside=beside)))
 
 
 def close_job(job: Job) -> int:
@@ -80,6 +81,8 @@ def _guarded(job: Job, otherwise: str, step: Callable[[Job], None]) -> None:
     """A bug of ours is cache trouble like any other: said once, with its place, and the command is not touched."""
     try:
         step(job)
+    except OndolError as error:
+        job.report.warn(f"{otherwise}: {error.line()}")
     except Exception as error:
         job.report.warn(f"{otherwise}: {in_ourselves(error)}")
 
