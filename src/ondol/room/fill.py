@@ -137,9 +137,9 @@ def _fill_one(
     unfit: EntryUnfit | None = None
     for stored in copies:
         try:
-            opened = pack.open_pack(backend.fetch(stored), stored.address)
-            backend.vet(stored, opened[0])
-            entry = pack.entry_of(opened)
+            manifest, contents = pack.open_pack(backend.fetch(stored), stored.address)
+            backend.vet(stored, manifest)
+            entry = pack.entry_of(manifest, contents)
             settled = bind(tool, entry, cache)
         except OSError:
             continue  # gone or unreadable: a miss
@@ -153,7 +153,7 @@ def _fill_one(
             bad.append(BadPack(f"{stored.place}/{'/'.join(stored.address)}", error.line(), backend.set_aside(stored)))
             continue
         done = unpack(tool, entry, settled, cache, stage, late=late)
-        return done._replace(owner=stored.owner, digest=opened[0].digest.hex(), signer=opened[0].signer)
+        return done._replace(owner=stored.owner, digest=manifest.digest.hex(), signer=manifest.signer)
     if unfit:
         raise unfit
     return None

@@ -69,10 +69,6 @@ class Manifest(NamedTuple):
         return key_name(self.public) if self.public else ""
 
 
-#: A pack whose digest and manifest are good, and its contents, not unpacked yet.
-Opened = tuple[Manifest, memoryview]
-
-
 def statement(address: Address, digest: bytes, size: int) -> bytes:
     """What a signature says. Every part with its length before it: no two entries can make one statement."""
     parts = (_STATEMENT, *(word.encode() for word in address), digest, size.to_bytes(8, "little"))
@@ -116,11 +112,10 @@ def _manifest_bytes(entry: Entry) -> bytes:
 
 def decode(data: bytes, expected: Address | None = None) -> Entry:
     """The verified entry in these bytes. `expected` is where they were found: a good pack in a wrong place is bad."""
-    return entry_of(open_pack(data, expected))
+    return entry_of(*open_pack(data, expected))
 
 
-def entry_of(opened: Opened) -> Entry:
-    manifest, contents = opened
+def entry_of(manifest: Manifest, contents: memoryview) -> Entry:
     raw = _decompress(contents, sum(size for _, size, _, _ in manifest.files))
     files: list[File] = []
     start = 0
@@ -137,16 +132,15 @@ def inspect(data: bytes, expected: Address | None = None) -> Manifest:
 
 def check_files(data: bytes, expected: Address | None = None) -> Manifest:
     """`decode`, and each file against its own digest too: what `ondol store verify` does."""
-    opened = open_pack(data, expected)
-    manifest, _ = opened
-    for file, (_, _, _, digest) in zip(entry_of(opened).files, manifest.files, strict=True):
+    manifest, contents = open_pack(data, expected)
+    for file, (_, _, _, digest) in zip(entry_of(manifest, contents).files, manifest.files, strict=True):
         if sha256(file.data).hexdigest() != digest:
             raise PackError(f"file {file.name!r} does not match its digest in the manifest")
     return manifest
 
 
-def open_pack(data: bytes, expected: Address | None) -> Opened:
-    """Everything but unpacking. Whether the signature is a good one, and whose, is not asked here."""
+def open_pack(data: bytes, expected: Address | None) -> tuple[Manifest, memoryview]:
+    """The manifest, and the contents, not unpacked yet. Whether the signature is good, and whose, is not asked here."""
     view = memoryview(data)
     if len(view) < _HEAD.size + _TAIL.size:
         raise PackError("torn pack", because=f"only {len(view)} bytes")

@@ -41,25 +41,22 @@ def read(root: int, where: str, believed: Collection[int]) -> tuple[Revocation, 
     name = ""
     found: list[Revocation] = []
     try:
-        folder = files.open_dir(FOLDER, root)
+        with files.opened(files.open_dir(FOLDER, root)) as folder:
+            names = files.list_names(folder) if _counts(os.fstat(folder), believed) else []
+            for name in names:
+                if name.startswith("."):
+                    continue  # half-written, or of a writer that died
+                try:
+                    data, status = files.read_regular(name, _MAX_BYTES, dir_fd=folder)
+                except FileNotFoundError:
+                    continue  # undone at this moment
+                found += [_parse(name, data)] if _counts(status, believed) else []
     except FileNotFoundError:
         return ()
-    except OSError as error:
-        raise _unreadable(where, name, error)
-    try:
-        names = files.list_names(folder) if _counts(os.fstat(folder), believed) else []
-        for name in names:
-            if name.startswith("."):
-                continue  # half-written, or of a writer that died
-            try:
-                data, status = files.read_regular(name, _MAX_BYTES, dir_fd=folder)
-            except FileNotFoundError:
-                continue  # undone at this moment
-            found += [_parse(name, data)] if _counts(status, believed) else []
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _unreadable(where, name, error)
-    finally:
-        files.close_quietly(folder)
+        what = f"what was revoked in the store at {where} cannot be told"
+        place = f"{FOLDER}/{name}".rstrip("/")
+        raise StoreError(what, because=f"{place}: {error}", hint=f"mend or remove {where}/{place}, as its owner")
     return tuple(found)
 
 
@@ -74,12 +71,6 @@ def _parse(name: str, data: bytes) -> Revocation:
 
 def _counts(status: os.stat_result, believed: Collection[int]) -> bool:
     return status.st_uid in believed and not status.st_mode & files.OTHERS_CAN_WRITE
-
-
-def _unreadable(where: str, name: str, error: Exception) -> StoreError:
-    what = f"what was revoked in the store at {where} cannot be told"
-    place = f"{FOLDER}/{name}".rstrip("/")
-    return StoreError(what, because=f"{place}: {error}", hint=f"mend or remove {where}/{place}, as its owner")
 
 
 def add(root: int, revocation: Revocation) -> str:

@@ -169,7 +169,7 @@ def _check_tuning(name: str, data: bytes) -> None:
     """Triton takes the fastest of what is in the file without a look at it: anything else ends the user's program."""
     fields = parsed(name, data)
     timings = fields.get("configs_timings") if isinstance(fields, dict) else None
-    if not isinstance(timings, list) or not timings or not all(_is_timing(timing) for timing in timings):
+    if not isinstance(timings, list) or not timings or not all(map(_is_timing, timings)):
         raise EntryRefused(f"{name} holds no timings", because="torn")
 
 

@@ -15,15 +15,13 @@ a directory of the first kind with no artifacts in it.
 
 import ast
 import hashlib
-import json
 import os
 import re
-from typing import Any
 
 from ondol.errors import EntryRefused
 from ondol.host import fixed_place
 from ondol.tools.api import CacheDir, Found
-from ondol.tools.shapes import Listing, Shape, Shaped
+from ondol.tools.shapes import Listing, Shape, Shaped, parsed
 from ondol.tools.table import BY_NAME
 
 _COMPILED = r"torch_compile_cache/[0-9a-f]{10}"
@@ -123,11 +121,8 @@ def _ahead(cache: CacheDir, place: str, listing: Listing, found: Found) -> Found
 
 def _info(data: bytes) -> str:
     """The hash of the source that a model's information was taken from."""
-    try:
-        fields: Any = json.loads(data)
-        version = fields["hash"]
-        if not fields["modelinfo"] or not re.fullmatch(r"[0-9a-f]{16,128}", version):
-            raise ValueError("no hash")
-    except (ValueError, KeyError, TypeError, RecursionError):
+    fields = parsed("what vLLM knows of a model", data)
+    version = fields.get("hash") if isinstance(fields, dict) and fields.get("modelinfo") else None
+    if not isinstance(version, str) or not re.fullmatch(r"[0-9a-f]{16,128}", version):
         raise EntryRefused("not what vLLM writes", because="torn")
-    return str(version)
+    return version
