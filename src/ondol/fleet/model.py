@@ -113,12 +113,10 @@ class SlotState:
     """What the scheduler knows of one slot."""
 
     slot: Slot
-    #: Its own list, not yet handed out.
+    #: The list of the pool that it works through; of several devices that are reserved: what for.
     todo: list[int] = field(default_factory=list)
     #: Handed out, in order; the first one is running.
     handed: list[int] = field(default_factory=list)
-    #: Who asked for what was revoked here.
-    thief: str = ""
     #: The work handed out last: what it leaves open suits its like best.
     last: Work | None = None
     #: A worker may be alive there.

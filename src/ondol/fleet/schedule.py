@@ -1,14 +1,16 @@
 """Who runs what, where, next. Pure: facts go in, actions come out; no clock, no I/O.
 
-Modules stay together for their fixtures; the longest go first; a slot with nothing left takes the tail of somebody
-else's list. Items that need several devices go before everything else and have their devices reserved while these
-drain, so that nothing can starve them, and one reservation is open at a time, so that two of them can never each hold
-what the other needs. With a single slot the order is the collected one, runtime by runtime.
+What waits lies in one pool of lists, a module each, for its fixtures; the longest come first. A slot works through one
+list at a time; with none left it takes half of somebody else's. Nobody is handed more than its share of all, so that
+what is left at the end is for all. Items that need several devices go before everything else and have their devices
+reserved while these drain, so that nothing can starve them, and one reservation is open at a time, so that two of them
+can never each hold what the other needs. With a single slot the order is the collected one, runtime by runtime.
 
 What a worker has open (its runtime, session and module fixtures) stays open while anything that could still come to it
 may want it: it waits for a task of its runtime that is being prepared, and a gang keeps its worker for the next gang.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,12 +58,7 @@ class Scheduler(Situation):
         self.limbo.discard(work)
         self.avoid[work] = avoid
         self.fresh.add(work)
-        if self.works[work].devices > 1:
-            self.gangs.insert(0, work)
-        elif self.works[work].devices == 0:
-            self.cpu.insert(0, work)
-        else:
-            self.again.append(work)
+        self._give_back([work])
 
     def revoked(self, slot: str, works: Sequence[int]) -> None:
         """These had not started and are ours again: the answer to `Revoke`, or the end of a device."""
@@ -70,22 +67,9 @@ class Scheduler(Situation):
             return  # several devices, which were given back since
         # What was given up in the meantime, because no worker could start there, has gone elsewhere.
         works = [w for w in works if w in state.handed]
-        thief, state.thief = self.slots.get(state.thief), ""
-        state.waiting = state.drained = False
+        state.waiting, state.drained = False, not works
         state.handed = [w for w in state.handed if w not in works]
-        self._give_back([w for w in works if not self.works[w].devices])  # whoever is free prepares
-        works = [w for w in works if self.works[w].devices]
-        if thief is None or thief.down or state.down or thief.todo or self.stopping:
-            self._give_back(works)
-            return
-        # The later half moves, at least one: given to the pool, the victim would take it all back. What the thief has
-        # open moves first and is run first, else it would be closed and opened again.
-        movable = [w for w in works if self._free_to_move(w, thief.slot.device)]
-        movable.sort(key=lambda w: self._strange(w, thief.last)[:2], reverse=True)
-        moved = movable[len(movable) // 2 :]
-        thief.todo = sorted(moved, key=lambda w: self._strange(w, thief.last)[:2])
-        state.drained = not moved
-        state.todo = [w for w in works if w not in moved] + state.todo
+        self._give_back(works)
 
     def retired(self, slot: str) -> None:
         """The slot's worker is gone, and with it its hold on the device."""
@@ -139,6 +123,8 @@ class Scheduler(Situation):
         for table, works in ((self.missing, missing), (self.skipped, skipped)):
             table.update({work: table.get(work, frozenset()) | devices for work in works})
         self._take_back(devices)
+        for state in self.slots.values():
+            state.todo = []  # whoever has a module open takes it again
         self.pool = self._units([work for unit in self.pool for work in unit])
         return self._ask_back(n for n, state in self.everywhere().items() if devices.intersection(state.slot.devices))
 
@@ -156,8 +142,7 @@ class Scheduler(Situation):
             self.reserved = None
         for state in self._device_slots():
             if state.slot.device in devices:
-                self._give_back(state.todo)
-                state.todo, state.thief = [], ""
+                state.todo = []
 
     def _ask_back(self, slots: Iterable[str]) -> list[Action]:
         """What has not begun; also a single one: the worker that it waits for may never come."""
@@ -179,7 +164,7 @@ class Scheduler(Situation):
         """Never run it (its preparation failed). False when it was not waiting any more."""
         if work not in self.waiting_works():
             return False
-        for line in (*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu):
+        for line in (*self.pool, self.gangs, self.cpu):
             if work in line:
                 line.remove(work)
         if self.reserved and work in self.reserved.todo:
@@ -215,7 +200,7 @@ class Scheduler(Situation):
                 actions += self._feed_cpu(state)
         # Nobody steals before everybody had a chance at the pool; and who was robbed may have something else to do.
         for idle_may_steal in (False, True, False):
-            for state in self._device_slots():
+            for state in sorted(self._device_slots(), key=lambda state: len(state.handed)):
                 actions += self._feed(state, idle_may_steal)
         return actions
 
@@ -312,29 +297,33 @@ class Scheduler(Situation):
         return []
 
     def _feed(self, state: SlotState, may_steal: bool) -> list[Action]:
-        """Fill up to `depth`, but only when half of that is gone: fewer, larger messages."""
+        """Fill up to its share, but only when half of that is gone: fewer, larger messages."""
         actions: list[Action] = []
-        if len(state.handed) > self.depth // 2:
+        if state.down or state.waiting or len(state.handed) > self.depth // 2:
             return actions
-        while self._may_be_fed(state):
-            if self.retries_first:
-                self._take_again(state)
-            if not state.todo and not self._refill(state):
-                if may_steal and state.free:
-                    actions += self._steal(state)
-                if not state.todo:
-                    break
+        most = self._most_for(state.slot.device)
+        while len(state.handed) < most and not state.waiting:
+            if self.retries_first or not state.todo:
+                state.todo = self._claim(state)
+            if not state.todo and may_steal and state.free:
+                actions += self._steal(state)
             work = self._first_ready(state)
             if work is None:
                 break
             state.todo.remove(work)
+            if not state.todo:
+                self.pool.remove([])
             actions.append(self._hand(state, work))
         return actions
 
-    def _may_be_fed(self, state: SlotState) -> bool:
-        if state.down or state.waiting or self._held_by_gang(state.slot.device):
-            return False
-        return len(state.handed) < (1 if self._shares_memory(state.slot.device) else self.depth)
+    def _most_for(self, device: str) -> int:
+        """How many works one of its slots may hold: no more than its share of all, so that what is left is for all."""
+        if self._held_by_gang(device):
+            return 0
+        if self._shares_memory(device):
+            return 1
+        held = [len(state.handed) for state in self._device_slots() if not state.down]
+        return max(1, min(self.depth, math.ceil((sum(held) + sum(map(len, self.pool))) / len(held))))
 
     def _first_ready(self, state: SlotState) -> int | None:
         """The first of its list that may run now; waiting for memory is waiting in line."""
@@ -360,101 +349,77 @@ class Scheduler(Situation):
         if not need.devices:
             return HandOut(state.slot.name, work, (), is_fresh)
         if not (state.todo or need.isolate or state.slot.gang):
-            self._refill(state)
+            state.todo = self._claim(state)
         line = self._fitting(state) if state.slot.gang else state.todo
         hint = self._hint(need, self._pick(line, state.last, state))
         more = hint is None and (self._wanted(need, line) if state.slot.gang else self._more_may_come(state, need))
         return HandOut(state.slot.name, work, state.slot.devices, is_fresh, need.isolate, hint, more)
 
-    def _refill(self, state: SlotState) -> bool:
-        """Take the next unit of the pool, or one repeated work."""
-        device = state.slot.device
-        best: tuple[tuple[bool, ...], list[int]] | None = None
+    def _claim(self, state: SlotState) -> list[int]:
+        """The list of the pool that it works through next: nobody else's, and with most use for what it has open."""
+        device, best = state.slot.device, None
+        others = [other.todo for other in self._device_slots() if other is not state]
         for unit in self.pool:
             first = unit[0]
-            amiss = (*self._strange(first, state.last)[:2], self._unprepared(first), self._open_elsewhere(first))
-            if best and amiss >= best[0]:
+            repeated = first in self.fresh
+            if repeated and state.handed and not self.retries_first:
+                continue  # a fresh process ends the warm one: it waits for a slot with nothing else to do
+            amiss = (
+                repeated is not self.retries_first,
+                *self._strange(first, state.last)[:2],
+                self._unprepared(first),
+                self._open_elsewhere(first),
+            )
+            if (best and amiss >= best[0]) or any(unit is other for other in others):
                 continue
             if all(self._suits(work, device) for work in unit) and not self._group_elsewhere(first, state):
                 best = amiss, unit
                 if not any(amiss):
                     break
-        if best:
-            state.todo = best[1]
-            self.pool.remove(state.todo)
-            return True
-        # A fresh process ends the warm one, so what is repeated waits for a slot with nothing else to do.
-        return not state.handed and self._take_again(state)
-
-    def _take_again(self, state: SlotState) -> bool:
-        for work in self.again:
-            if self._suits(work, state.slot.device) and not self._blocked(work, state):
-                self.again.remove(work)
-                state.todo.insert(0, work)
-                return True
-        return False
+        return best[1] if best else []
 
     def _steal(self, thief: SlotState) -> list[Action]:
-        """The tail of the longest list; if all lists are empty, ask for what is handed out and not started."""
-        device = thief.slot.device
-        victims = [s for s in self._device_slots() if s is not thief and self._tail(s, device)]
-        if victims:
+        """Half of the longest list; if all lists are empty, ask for what is handed out and not started."""
+        device, others = thief.slot.device, [s for s in self._device_slots() if s is not thief]
+
+        def movable(works: Sequence[int]) -> bool:
+            return all(not self.works[w].group and self._suits(w, device) for w in works)
+
+        lists = [s.todo for s in others if s.todo and movable(s.todo[len(s.todo) // 2 :])]
+        if lists:
             # What the thief has open need not be opened once more.
-            fits = {s.slot.name: not any(self._strange(s.todo[-1], thief.last)[:2]) for s in victims}
-            victim = max(victims, key=lambda s: (fits[s.slot.name], sum(self._cost(w) for w in s.todo)))
-            tail = self._tail(victim, device)
-            gone = set(tail)
-            victim.todo = [w for w in victim.todo if w not in gone]
-            thief.todo = tail
+            longest = max(lists, key=lambda t: (not any(self._strange(t[-1], thief.last)[:2]), sum(map(self._cost, t))))
+            half = len(longest) // 2
+            thief.todo = longest[half:]
+            del longest[half:]
+            self.pool = [unit for unit in self.pool if unit] + [thief.todo]
             return []
-        asked = sum(1 for s in self._device_slots() if s.waiting and s.handed)
+        asked = sum(1 for s in others if s.waiting and s.handed)
         idle = sum(1 for s in self._device_slots() if s.free and not s.todo)
-        queued = [s for s in self._device_slots() if len(s.handed) > 1 and not (s.waiting or s.drained)]
-        queued = [s for s in queued if any(self._free_to_move(w, device) for w in s.handed[1:])]
+        queued = [s for s in others if len(s.handed) > 1 and not (s.waiting or s.drained) and movable(s.handed[1:])]
         if not queued or asked >= idle:
             return []
         victim = max(queued, key=lambda s: sum(self._cost(w) for w in s.handed[1:]))
         victim.waiting = True
-        victim.thief = thief.slot.name
         return [Revoke(victim.slot.name)]
 
-    def _tail(self, victim: SlotState, device: str) -> list[int]:
-        """Its last module, or the second half of its only one: what it would reach last."""
-        movable: list[int] = []
-        for work in reversed(victim.todo):
-            if not self._free_to_move(work, device):
-                break
-            movable.append(work)
-        if not movable:
-            return []
-        movable.reverse()
-        last_module = [w for w in movable if self.works[w].module == self.works[movable[-1]].module]
-        if len(last_module) < len(victim.todo):
-            return last_module
-        keep = len(victim.todo) // 2 if victim.handed or len(victim.todo) > 1 else 0
-        return last_module[keep:]
-
-    def _free_to_move(self, work: int, device: str) -> bool:
-        return not self.works[work].group and self._suits(work, device)
-
     def _give_back(self, works: Sequence[int]) -> None:
-        """To the front of the pool, module by module; repeated works to where repeated works wait."""
+        """To the front of those that wait."""
         self.cpu = [w for w in works if not self.works[w].devices] + self.cpu
         self.gangs = [w for w in works if self.works[w].devices > 1] + self.gangs
-        works = [w for w in works if self.works[w].devices == 1]
-        self.again = [w for w in works if w in self.fresh] + self.again
-        self.pool = self._units([w for w in works if w not in self.fresh]) + self.pool
+        self.pool = self._units([w for w in works if self.works[w].devices == 1]) + self.pool
 
     def _units(self, works: Sequence[int]) -> list[list[int]]:
         """By module, in order of first appearance; the works of one group are one unit wherever they were found.
 
-        What only some models run is apart: the others take the rest.
+        What only some models run is apart: the others take the rest. So is what is repeated.
         """
         units: dict[tuple[object, ...], list[int]] = {}
         for index in works:
             work = self.works[index]
             tie = ("group", work.group) if work.group else (work.runtime, work.params, work.module)
-            units.setdefault((tie, self.missing.get(index), self.skipped.get(index)), []).append(index)
+            apart = index if index in self.fresh else None
+            units.setdefault((tie, self.missing.get(index), self.skipped.get(index), apart), []).append(index)
         return list(units.values())
 
 

@@ -1,7 +1,7 @@
 """What the scheduler knows, and the questions that it answers itself from that. Pure; nothing here changes anything.
 
-Every work is at any time in exactly one place: `pool`, a slot's `todo`, a slot's `handed`, `again`, `gangs`, `cpu`,
-`limbo` (ended, its verdict not yet decided) or `done`. `tests/fleet/test_schedule_model.py` checks it.
+Every work is at any time in exactly one place: `pool`, `gangs` or `cpu` (by the devices that it needs), a slot's
+`handed`, `limbo` (ended, its verdict not yet decided) or `done`. `tests/fleet/test_schedule_model.py` checks it.
 """
 
 from collections import Counter
@@ -26,7 +26,6 @@ class Situation:
     depth: int = 2
     retries_first: bool = False
     pool: list[list[int]] = field(default_factory=list)
-    again: list[int] = field(default_factory=list)
     gangs: list[int] = field(default_factory=list)
     cpu: list[int] = field(default_factory=list)
     limbo: set[int] = field(default_factory=set)
@@ -54,7 +53,7 @@ class Situation:
 
     def waiting_works(self) -> list[int]:
         """Everything that was never handed out."""
-        lists = [*self.pool, *(s.todo for s in self.slots.values()), self.again, self.gangs, self.cpu]
+        lists = [*self.pool, self.gangs, self.cpu]
         lists += [self.reserved.todo] if self.reserved else []
         return sorted(w for line in lists for w in line)
 
@@ -117,10 +116,8 @@ class Situation:
         )
 
     def _more_may_come(self, state: SlotState, need: Work) -> bool:
-        """Taken from the pool, or stolen, or what waits for its preparation or its group in its own list."""
-        lines = [state.todo, *self.pool]
-        for other in self._device_slots():
-            lines += [other.todo, other.handed[1:]] if other is not state else []
+        """Taken from the pool, or asked back from somebody."""
+        lines = [*self.pool, *(other.handed[1:] for other in self._device_slots() if other is not state)]
         return any(self._wanted(need, line) for line in lines)
 
     def _open_elsewhere(self, work: int) -> bool:
