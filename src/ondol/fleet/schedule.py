@@ -129,7 +129,6 @@ class Scheduler(Situation):
         return self._ask_back(n for n, state in self.everywhere().items() if devices.intersection(state.slot.devices))
 
     def _take_down(self, device: str) -> list[Action]:
-        self.memory_queue.pop(device, None)
         self._take_back(frozenset({device}))
         for state in self._of_device(device):
             state.down = True
@@ -307,8 +306,8 @@ class Scheduler(Situation):
                 state.todo = self._claim(state)
             if not state.todo and may_steal and state.free:
                 actions += self._steal(state)
-            work = self._first_ready(state)
-            if work is None:
+            work = self._pick(state.todo, state.last, state)
+            if work is None or not self._fits(work, state.slot.device):
                 break
             state.todo.remove(work)
             if not state.todo:
@@ -324,21 +323,6 @@ class Scheduler(Situation):
             return 1
         held = [len(state.handed) for state in self._device_slots() if not state.down]
         return max(1, min(self.depth, math.ceil((sum(held) + sum(map(len, self.pool))) / len(held))))
-
-    def _first_ready(self, state: SlotState) -> int | None:
-        """The first of its list that may run now; waiting for memory is waiting in line."""
-        device = state.slot.device
-        work = self._pick(state.todo, state.last, state)
-        if work is None:
-            return None
-        holder = self.slots.get(self.memory_queue.get(device, ""))
-        # Somebody may have taken the work that the first in line waited with: then it waits for nothing.
-        if holder and self._pick(holder.todo, holder.last, holder) is None:
-            del self.memory_queue[device]
-        if self.memory_queue.setdefault(device, state.slot.name) != state.slot.name or not self._fits(work, device):
-            return None
-        del self.memory_queue[device]
-        return work
 
     def _hand(self, state: SlotState, work: int) -> HandOut:
         need = self.works[work]

@@ -45,8 +45,6 @@ class Situation:
     #: The next slot of several devices, while these drain; and those that have theirs. One work at a time.
     reserved: SlotState | None = None
     running: dict[str, SlotState] = field(default_factory=dict)
-    #: Device → the slot that waits for its memory; nobody on that device overtakes it.
-    memory_queue: dict[str, str] = field(default_factory=dict)
     stopping: bool = False
 
     # ------------------------------------------------------------------ what is left
