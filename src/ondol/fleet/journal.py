@@ -170,57 +170,42 @@ def _open(path: Path) -> int:
     return fd
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole line; a torn last line is what a kill leaves, not an error."""
-    with open(path, "rb") as file:
-        yield from _whole(_unpacked(path) if path.name.endswith(KEPT) else file)
-
-
-def _unpacked(path: Path) -> list[bytes]:
-    try:
-        return journal_of(path.read_bytes()).splitlines()
-    except zstd.ZstdError as error:
-        raise UsageError(
-            f"{path} is not a kept journal", because=str(error), hint="`ondol history` names what there is"
-        )
-
-
-def _whole(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and "e" in event:
-            yield event
-
-
 def events(path: Path) -> Iterator[tuple[float, Event]]:
     """Every event with its time."""
-    return _known(read(path))
+    if path.name.endswith(KEPT):
+        try:
+            yield from events_in(journal_of(path.read_bytes()))
+        except zstd.ZstdError as error:
+            raise UsageError(
+                f"{path} is not a kept journal", because=str(error), hint="`ondol history` names what there is"
+            )
+        return
+    with open(path, "rb") as file:
+        yield from _known(file)
 
 
 def of_run(path: Path, start: int) -> Iterator[tuple[float, Event]]:
     """From byte `start` on, those that are not about one item, which are most: these are not even parsed."""
     with open(path, "rb") as file:
         file.seek(start)
-        yield from _known(_whole(line for line in file if not _OF_ITEM.match(line)))
+        yield from _known(line for line in file if not _OF_ITEM.match(line))
 
 
 def events_in(data: bytes) -> Iterator[tuple[float, Event]]:
-    return _known(_whole(data.splitlines()))
+    return _known(data.splitlines())
 
 
-def _known(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[float, Event]]:
-    """What another version wrote and this one does not know is passed over."""
+def _known(lines: Iterable[bytes]) -> Iterator[tuple[float, Event]]:
+    """Passes over what another version wrote and this one does not know, and a torn last line, which a kill leaves."""
     for line in lines:
-        kind = _KINDS.get(line["e"])
-        if kind is None:
-            continue
         try:
-            yield float(line.get("t", 0.0)), kind(**{k: v for k, v in line.items() if k in kind._fields})
-        except TypeError:
+            told = json.loads(line)
+            kind = _KINDS[told["e"]]
+            event = kind(**{k: v for k, v in told.items() if k in kind._fields})
+            at = float(told.get("t", 0.0))
+        except (ValueError, TypeError, LookupError):
             continue
+        yield at, event
 
 
 def pack_kept(line: bytes, journal: bytes) -> bytes:

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from ondol.fleet.record import MEASURED, RunRecord
@@ -108,15 +109,19 @@ def _finite(value: Any) -> float:
 class TestPast:
     """One test over all runs, the oldest first."""
 
-    failures: int = 0
-    skipped: int = 0
-    durations: list[float] = field(default_factory=list)
-    #: Those that tell whether it is good.
-    counted: list[Outcome] = field(default_factory=list)
     #: (name of the run, when, what became of it)
     story: list[tuple[str, float, Outcome]] = field(default_factory=list)
 
+    @cached_property
+    def counted(self) -> list[Outcome]:
+        """Those that tell whether it is good."""
+        return [one for _, _, one in self.story if not (one.unknown or one.verdict == _SKIPPED)]
+
     @property
+    def durations(self) -> list[float]:
+        return [one.seconds for one in self.counted if one.verdict in _MEASURED]
+
+    @cached_property
     def usual(self) -> float | None:
         middle = sorted(self.durations[-_NEWEST:])
         return middle[len(middle) // 2] if middle else None
@@ -124,6 +129,14 @@ class TestPast:
     @property
     def runs(self) -> int:
         return len(self.counted)
+
+    @property
+    def failures(self) -> int:
+        return sum(one.failed for one in self.counted)
+
+    @property
+    def skipped(self) -> int:
+        return sum(one.verdict == _SKIPPED for _, _, one in self.story)
 
     @property
     def flaky(self) -> int:
@@ -144,22 +157,8 @@ def fold(runs: Iterable[PastRun]) -> dict[str, TestPast]:
     found: dict[str, TestPast] = {}
     for run in sorted(runs, key=lambda run: (run.began, run.name)):
         for nodeid, outcome in run.items.items():
-            test = found.get(nodeid)
-            if test is None:
-                test = found[nodeid] = TestPast()
-            _add(test, run, outcome)
+            found.setdefault(nodeid, TestPast()).story.append((run.name, run.began, outcome))
     return found
-
-
-def _add(test: TestPast, run: PastRun, outcome: Outcome) -> None:
-    test.story.append((run.name, run.began, outcome))
-    if outcome.unknown or outcome.verdict == _SKIPPED:
-        test.skipped += outcome.verdict == _SKIPPED
-        return
-    test.counted.append(outcome)
-    test.failures += outcome.failed
-    if outcome.verdict in _MEASURED:
-        test.durations.append(outcome.seconds)
 
 
 def usual(tests: Mapping[str, TestPast]) -> dict[str, float]:

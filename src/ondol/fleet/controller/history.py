@@ -1,8 +1,10 @@
 """How long each item took in earlier runs, so that the longest can go first. Losing it costs order, never results."""
 
 import json
-import os
+from contextlib import suppress
 from pathlib import Path
+
+from ondol.host import files
 
 #: How much the newest run counts.
 WEIGHT = 0.5
@@ -33,10 +35,6 @@ def save(path: Path | None, seconds: dict[str, float]) -> None:
     """Whole or not at all; a full or read-only disk is not the run's problem."""
     if path is None:
         return
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps({"format": 1, "seconds": seconds}))
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        files.write_whole(str(path), json.dumps({"format": 1, "seconds": seconds}).encode(), 0o644)
