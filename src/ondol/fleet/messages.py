@@ -345,13 +345,9 @@ _TAB = b"\t"
 to_json = json.JSONEncoder(default=repr, separators=(",", ":")).encode
 
 
-def pack(message: Message) -> list[Any]:
-    return [type(message).__name__, *message]
-
-
 def dump(message: Message) -> bytes:
     """On one line: the fields as JSON, and after a tab the block of reports as it is."""
-    fields = pack(message)
+    fields = [type(message).__name__, *message]
     block = _TAB + fields.pop() if isinstance(fields[-1], bytes) else b""
     return to_json(fields).encode() + block
 
@@ -360,9 +356,17 @@ def load(line: bytes) -> Message | None:
     """None for what is none of the messages above."""
     fields, tab, block = line.partition(_TAB)
     try:
-        return unpack(json.loads(fields) + ([block] if tab else []))
-    except (ValueError, TypeError):
+        name, *values = json.loads(fields) + ([block] if tab else [])
+        kind, accepted = _KNOWN[name]
+        for value, (types, inner, only) in zip(values, accepted, strict=False):
+            if not isinstance(value, types) or (only and value not in only):
+                return None
+            if inner and not all(isinstance(one, inner) for one in value):
+                return None
+        made: Message = kind(*values)
+    except (ValueError, TypeError, LookupError):
         return None
+    return made
 
 
 def as_block(reports: Sequence[bytes]) -> bytes:
@@ -385,18 +389,3 @@ def opened(block: bytes) -> list[Report]:
 def once(word: Any) -> Any:
     """The same object each time: every report brings its own copy of words that thousands of them share."""
     return sys.intern(word) if type(word) is str else word
-
-
-def unpack(data: Any) -> Message | None:
-    """None for what is none of the messages above."""
-    try:
-        kind, accepted = _KNOWN[data[0]]
-        for value, (types, inner, values) in zip(data[1:], accepted, strict=False):
-            if not isinstance(value, types) or (values and value not in values):
-                return None
-            if inner and not all(isinstance(one, inner) for one in value):
-                return None
-        made: Message = kind(*data[1:])
-    except (LookupError, TypeError):
-        return None
-    return made

@@ -86,7 +86,7 @@ def end_of(
         round(sum(r.get("duration", 0.0) for r in ending.reports), 6) if done else 0.0,
         [{name: r.get(name) for name in _KEPT if name != _NOTED or r.get(_NOTED)} for r in ending.reports],
         dirt=dirt,
-        phase="" if done else _phase(ending),
+        phase="" if done else ending.phase or "setup",
     )
     if not (outcome.bad or outcome.incomplete):
         return end
@@ -96,15 +96,6 @@ def end_of(
 
 _NOTED = "user_properties"
 _KEPT = ("when", "outcome", "duration", _NOTED)
-
-
-def _phase(ending: Ended) -> str:
-    """The phase that was under way when the worker died."""
-    seen = {r.get("when") for r in ending.reports}
-    setup_failed = any(r.get("when") == "setup" and r.get("outcome") != "passed" for r in ending.reports)
-    if ending.phase or "call" in seen or setup_failed:
-        return ending.phase or "teardown"
-    return "call" if "setup" in seen else "setup"
 
 
 def _judge_ending(ending: Ended, text: str, dirt_fails: bool) -> tuple[Verdict, Cause, str]:

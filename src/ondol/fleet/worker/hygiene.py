@@ -67,24 +67,9 @@ def take() -> Snapshot:
     )
 
 
-class _Descriptors:
+def _fds() -> frozenset[str]:
     """Open ones, without that which listing them needs: the next file opened would get its number."""
-
-    def __init__(self) -> None:
-        self._listed: list[str] = []
-        self._open: frozenset[str] = frozenset()
-        self._listing = -1
-
-    def __call__(self) -> frozenset[str]:
-        listed = os.listdir("/proc/self/fd")
-        # The same list by the same descriptor: then nothing is different, and none of them need be looked at.
-        if listed != self._listed or _is_open(self._listing):
-            self._listed, self._open = listed, frozenset(name for name in listed if _is_open(int(name)))
-            self._listing = next((int(name) for name in listed if name not in self._open), -1)
-        return self._open
-
-
-_fds = _Descriptors()
+    return frozenset(name for name in os.listdir("/proc/self/fd") if _is_open(int(name)))
 
 
 def _is_open(fd: int) -> bool:
@@ -253,8 +238,8 @@ def _changed(before: Snapshot, after: Snapshot) -> list[Dirt]:
 def _new_threads_and_children(before: Snapshot, after: Snapshot) -> tuple[list[Dirt], list[known_leftovers.Known]]:
     """What an item left, and whose habits the rest is."""
     dirt, owners = [], []
-    threads = after.threads - before.threads
-    names = _thread_names(threads - known_leftovers.pooled_threads()) if threads else []
+    new = after.threads - before.threads
+    names = [t.name for t in threading.enumerate() if t.ident in new - known_leftovers.pooled_threads()] if new else []
     children = [pid for pid in after.children - before.children if proctree.alive(pid)]
     found = [(known_leftovers.of_thread(name), Dirt("thread", name)) for name in names]
     found += [
@@ -277,10 +262,6 @@ def _opened(before: Snapshot, after: Snapshot) -> dict[str, str]:
         except OSError:
             continue  # the listing's own descriptor
     return found
-
-
-def _thread_names(idents: frozenset[int]) -> list[str]:
-    return [t.name for t in threading.enumerate() if t.ident in idents]
 
 
 def _changed_env(before: dict[Any, Any], after: dict[Any, Any]) -> list[Dirt]:
