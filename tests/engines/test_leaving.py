@@ -17,7 +17,7 @@ from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.journal import Planned as InJournal
-from ondol.fleet.messages import Ended, Event, RunItem, ToNode, pack
+from ondol.fleet.messages import Ended, Event, RunItem, ToNode
 from ondol.fleet.model import Work
 from ondol.fleet.record import Book
 
@@ -45,7 +45,8 @@ def begun(order: RunItem) -> Event:
 def passed(order: RunItem) -> list[Event]:
     """What an agent says about an item that it was sent and that passed."""
     report = {"when": "call", "outcome": "passed", "duration": 0.0, "nodeid": order.nodeid, "sections": []}
-    ended = Ended(order.slot, "1", order.item, order.attempt, "done", reports=[report])
+    block = messages.as_block([messages.to_json(report).encode()])
+    ended = Ended(order.slot, "1", order.item, order.attempt, "done", block=block)
     over = messages.WorkerEnded(order.slot, "1", "", False, 1)
     return [begun(order), ended, *([over] if order.last else [])]
 
@@ -188,12 +189,12 @@ def test_what_runs_at_the_end_of_the_allocation_is_ended_and_named(tmp_path: Pat
         runs, *waits = link.orders("n1")
         yield [begun(runs)]
         yield [messages.AllocationEnding("59 s left")]
-        assert pack(link.sent[-1]) == ["Revoke", "n1/cpu0"]
+        assert link.sent[-1] == messages.Revoke("n1/cpu0")
         yield [messages.Revoked("n1/cpu0", [order.item for order in waits])]
         if in_time:
             yield passed(runs)[1:]
         yield [messages.AllocationOver("14 s left")]
-        assert pack(link.sent[-1]) == ["Interrupt"]
+        assert isinstance(link.sent[-1], messages.Interrupt)
         yield [Ended(runs.slot, "1", runs.item, runs.attempt, "interrupted", "interrupted while it ran")]
 
     link.script = script()

@@ -20,7 +20,7 @@ from ondol.fleet import messages, wire
 from ondol.fleet.agent.agent import Agent
 from ondol.fleet.agent.launch import Started
 from ondol.fleet.board import Board
-from ondol.fleet.messages import Done, Ended, Hello, Message, Reports, RunItem
+from ondol.fleet.messages import Done, Ended, Hello, Message, RunItem
 from ondol.fleet.starts import Limits, Place, Rules
 
 pytestmark = pytest.mark.warm_pytest
@@ -120,9 +120,9 @@ class Bench:
     def __init__(self, tmp_path: Path, limits: Limits) -> None:
         self.now = 100.0
         control, ours = wire.pair()
-        self.heard = wire.Channel(ours, b"c" * 16)
+        self.heard = wire.Channel(ours, b"x" * 16)
         rules = Rules(str(tmp_path))
-        self.agent = Agent(wire.Channel(control, b"c" * 16), self, limits, rules, lambda: self.now)
+        self.agent = Agent(wire.Channel(control, b"x" * 16), self, limits, rules, lambda: self.now)
         self.agent._end_orphans = lambda: None  # type: ignore[method-assign]  # they would be this pytest's
         self.workers: list[wire.Channel] = []
         self.started: list[subprocess.Popen[bytes]] = []
@@ -201,13 +201,13 @@ def test_a_pass_that_is_said_after_the_deadline_is_not_heard(bench, what: str) -
     it.says(Hello())
     it.board.enter(phase, it.now)
     it.now += 3.03
-    it.says(Reports(1, 1, messages.as_block([CALLED])), Done(1, 1, 1))
+    it.says(Done(1, 1, 1, block=messages.as_block([CALLED])))
     found = it.until_dead()
     ended = [message for message in found if isinstance(message, Ended)]
     assert [(e.item, e.attempt, e.how) for e in ended] == [(1, 1, "timeout")]
     begun = [message.item for message in found if isinstance(message, messages.Started)]
     assert begun == [1], "the next one was begun in a process that is being ended"
-    assert not [m for m in found if isinstance(m, Reports)]
+    assert CALLED not in ended[0].block
 
 
 def test_an_item_that_ended_in_time_has_passed_however_late_that_is_read(bench) -> None:
@@ -219,7 +219,7 @@ def test_an_item_that_ended_in_time_has_passed_however_late_that_is_read(bench) 
         it.now += 30.0
         if wakes == "the clock":
             it.agent._selector.select = lambda timeout=None: []  # type: ignore[method-assign]
-        it.says(Reports(1, 1, messages.as_block([CALLED])), Done(1, 1, 1, at=102.9))
+        it.says(Done(1, 1, 1, at=102.9, block=messages.as_block([CALLED])))
         assert [(e.item, e.how) for e in it.told() if isinstance(e, Ended)] == [(1, "done")], wakes
 
 

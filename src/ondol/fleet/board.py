@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from ondol.fleet.starts import Place
 from ondol.fleet.wire import AheadPipe, Channel
 
-SIZE = 64 << 10
+#: Bytes, of which only those that are written cost memory. Captured texts are bounded (`SECTION_LIMIT`).
+SIZE = 16 << 20
 PHASES = ("", "setup", "call", "teardown")
 #: The phase, at 8 the time at which it began, at 16 the number of bytes of reports, at 24 the messages that were heard,
 #: twice, and one more while the next one is waited for; and the reports. In the machine's own format: only that is
@@ -43,15 +44,13 @@ class Board:
         _SINCE.pack_into(self._memory, 8, now)
         self._memory[0] = PHASES.index(phase)
 
-    def add(self, report: bytes) -> bool:
-        """False when there is no room for it."""
+    def add(self, report: bytes) -> None:
+        """Where there is no room for it, it comes with the end of its item, or not at all."""
         end = _REPORTS + self._used + len(report) + 1
-        if end > SIZE:
-            return False
-        self._memory[_REPORTS + self._used : end] = report + b","
-        self._used += len(report) + 1
-        _LENGTH.pack_into(self._memory, 16, self._used)
-        return True
+        if end <= SIZE:
+            self._memory[_REPORTS + self._used : end] = report + b","
+            self._used += len(report) + 1
+            _LENGTH.pack_into(self._memory, 16, self._used)
 
     def clear(self) -> None:
         """Nothing is reported of the item that is run now."""

@@ -124,7 +124,7 @@ class Done(NamedTuple):
     begins: int | None = None
     #: When it ended, by the clock of its machine: it may be read much later.
     at: float = float("inf")
-    #: Reports of its phases, as far as they were not sent before.
+    #: Reports of its phases.
     block: bytes = b""
 
     @property
@@ -143,8 +143,6 @@ Listed = NamedTuple("Listed", [("slot", str), ("ids", Sequence[str]), ("skipped"
 Hello = NamedTuple("Hello", [])
 #: Its fixtures are finished; only exit handlers are left to run.
 Left = NamedTuple("Left", [])
-#: Reports of the running item that are too large to wait for its end.
-Reports = NamedTuple("Reports", [("item", int), ("attempt", int), ("block", bytes)])
 #: A warning; of no item when it came between two.
 Warned = NamedTuple("Warned", [("item", int | None), ("attempt", int | None), ("data", dict[str, Any])])
 #: A wider fixture's finaliser failed after its last item had ended.
@@ -159,7 +157,7 @@ Cleared = NamedTuple("Cleared", [])
 Clear = NamedTuple("Clear", [("target", int), ("nodeid", str)])
 #: Agent → worker: finish your fixtures and leave.
 End = NamedTuple("End", [])
-FromWorker = Spare | Listed | Hello | Cleared | Done | Left | Reports | Warned | LateReport | Output | Broken
+FromWorker = Spare | Listed | Hello | Cleared | Done | Left | Warned | LateReport | Output | Broken
 ToWorker = MoveIn | RunItem | Clear | End
 
 # ---------------------------------------------------------------------- agent → controller
@@ -175,7 +173,7 @@ class Ended(NamedTuple):
     how: How
     reason: str = ""
     warm: bool = False
-    #: All of them, once the controller has opened the blocks.
+    #: What is in the block, once the controller has opened it.
     reports: Sequence[Report] = ()
     dirt: Sequence[Sequence[str]] = ()
     poison: str | None = None
@@ -231,7 +229,7 @@ Healed = NamedTuple("Healed", [("item", int), ("what", str)])
 #: The answer to `Ping`.
 Pong = NamedTuple("Pong", [])
 FromAgent = WorkerUp | Started | Ended | Revoked | Retired | StartFailed | WorkerEnded | Unreapable | Probed | Pong
-AgentEvent = FromAgent | Listed | Healed | Reports | Warned | LateReport | Output | Broken
+AgentEvent = FromAgent | Listed | Healed | Warned | LateReport | Output | Broken
 
 # ---------------------------------------------------------------------- node → the engine's links
 

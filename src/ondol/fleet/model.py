@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ondol.fleet.messages import Retire, Revoke
+from ondol.fleet.verdict import Verdict
 
 #: How files that describe tasks end.
 TASK_SUFFIX = ".ondol.toml"
@@ -99,9 +100,10 @@ class HandOut(NamedTuple):
 
 
 class Unrunnable(NamedTuple):
-    """No device can run this any more."""
+    """No device can run this: never, or not any more."""
 
     work: int
+    verdict: Verdict
     why: str
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ondol.fleet.messages import Retire, Revoke
 from ondol.fleet.model import Action, Device, HandOut, Slot, SlotState, Unrunnable, Work
 from ondol.fleet.situation import Situation, most_together
+from ondol.fleet.verdict import Verdict
 
 
 def infeasible(works: Iterable[Work], devices: Mapping[str, Device]) -> list[Unrunnable]:
@@ -27,11 +28,11 @@ def infeasible(works: Iterable[Work], devices: Mapping[str, Device]) -> list[Unr
     found = []
     for work in works:
         if work.devices > together:
-            found.append(Unrunnable(work.index, f"needs {work.devices} devices, there are {together}{where}"))
+            why = f"needs {work.devices} devices, there are {together}{where}"
+            found.append(Unrunnable(work.index, Verdict.ERROR, why))
         elif work.devices and work.memory > largest:
-            found.append(
-                Unrunnable(work.index, f"declares {work.memory} bytes of device memory, the largest has {largest}")
-            )
+            why = f"declares {work.memory} bytes of device memory, the largest has {largest}"
+            found.append(Unrunnable(work.index, Verdict.ERROR, why))
     return found
 
 
@@ -215,7 +216,7 @@ class Scheduler(Situation):
             if fitting < (need.devices or self._nobody_prepares()):
                 self.drop(work)
                 why = f"needs {need.devices} healthy device(s), {fitting} left" if healthy else "no healthy device left"
-                actions.append(Unrunnable(work, why))
+                actions.append(Unrunnable(work, Verdict.DEVICE_LOST, why))
         return actions
 
     # ------------------------------------------------------------------ gangs

@@ -390,9 +390,7 @@ class Agent:
         if not isinstance(message, FromWorker):
             keeper.channel.decoder.garbage += 1  # a test got hold of our channel
             return
-        if keeper.ladder is not None and isinstance(
-            message, messages.Hello | messages.Cleared | messages.Reports | Done
-        ):
+        if keeper.ladder is not None and isinstance(message, messages.Hello | messages.Cleared | Done):
             # Its attempt is over by our clock. Signals of the ladder wake what hung, and it would report a pass.
             return
         now = self.clock()
@@ -404,7 +402,7 @@ class Agent:
                 self.tell(message._replace(slot=keeper.here.name))
             case messages.Hello() | messages.Cleared():
                 self._hello(keeper, message, now)
-            case messages.Reports() | messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
+            case messages.LateReport() | messages.Warned() | messages.Output() | messages.Broken():
                 self.tell(message)
             case messages.Left():
                 keeper.left = True

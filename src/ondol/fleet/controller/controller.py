@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from ondol.fleet import journal, messages, xdist
 from ondol.fleet.controller import models
-from ondol.fleet.controller.losses import Action, Losses, NewAgent, Settle, Stop, Vacate
+from ondol.fleet.controller.losses import Action, Losses, NewAgent, Stop, Vacate
 from ondol.fleet.controller.nodes import Nodes
 from ondol.fleet.devices import Fleet
 from ondol.fleet.interrupts import Interrupts
-from ondol.fleet.messages import AgentEvent, Buried, Command, Ended, Event, RunItem, ToNode, never, opened
+from ondol.fleet.messages import Buried, Command, Ended, Event, RunItem, ToNode, opened
 from ondol.fleet.model import HandOut, Unrunnable, node_of
 from ondol.fleet.outcome import end_of, failure_of, text_of
 from ondol.fleet.record import MEASURED, Book, ItemRecord, RunRecord
@@ -148,7 +148,7 @@ class Controller:
         timeout = 0.0 if self._to_show else max(0.0, min(0.5, self._time_left()))
         events = self.link.receive(timeout, self.interrupts.fileno())
         for event in events:
-            self._handle(event)
+            self._hear(event)
         gone = self.link.gone
         if gone:
             self.act(self.losses.agent_died(self.link.bury().how))
@@ -197,9 +197,7 @@ class Controller:
                 case HandOut():
                     self._send_run(action)
                 case Unrunnable():
-                    self.settle(action.work, Final(Verdict.DEVICE_LOST, why=action.why))
-                case Settle():
-                    self.settle(action.work, action.final)
+                    self.settle(action.work, Final(action.verdict, why=action.why))
                 case Ended():
                     self._end(action)
                 case Vacate():
@@ -258,29 +256,21 @@ class Controller:
         self.link.send(messages.Kill())
         self.link.bury()
         for ending in list(self.running.values()):
-            self._end(ending._replace(how="interrupted", reason="interrupted while it ran", reports=()))
+            self._end(ending._replace(how="interrupted", reason="interrupted while it ran"))
         self._close_books("interrupted")
 
     # ------------------------------------------------------------------ events of the agent
 
-    def _handle(self, event: Event) -> None:
-        if isinstance(event, AgentEvent):
-            self._hear(event)
-        else:
-            self.act(self.nodes.hear(event))
-
-    def _hear(self, event: AgentEvent) -> None:  # noqa: C901 - one line per event
+    def _hear(self, event: Event) -> None:  # noqa: C901 - one line per event
         match event:
             case messages.WorkerUp():
                 self.act(self.losses.worker_up(event))
             case messages.Started():
                 self._on_started(event)
-            case messages.Reports():
-                running = self._running(event)
-                if running is not None:
-                    self.running[running.slot] = running._replace(reports=[*running.reports, *opened(event.block)])
             case messages.Ended():
-                self._on_ended(event)
+                self._end(event)
+                if self.settings.careful:
+                    self.show_all()  # before the next item is handed out: with -x the showing may be what stops it
             case messages.Warned():
                 self._on_warning(event)
             case messages.LateReport():
@@ -298,7 +288,7 @@ class Controller:
             case messages.WorkerEnded():
                 self._on_worker_ended(event)
             case messages.Healed():
-                self.act([event] if event.what else [])
+                self._note_healed(event)
             case messages.StartFailed():
                 self.act(self.losses.start_failed(event))
             case messages.Unreapable():
@@ -308,7 +298,7 @@ class Controller:
             case messages.Pong():
                 pass  # it was heard: that was all
             case _:
-                never(event)
+                self.act(self.nodes.hear(event))
 
     def _on_started(self, event: messages.Started) -> None:
         slot, worker, item, attempt, warm = event
@@ -330,19 +320,13 @@ class Controller:
             )
         self.scheduler.revoked(event.slot, list(event.items))
 
-    def _running(self, event: messages.Reports | messages.Warned) -> Ended | None:
-        for running in self.running.values():
-            if (running.item, running.attempt) == (event.item, event.attempt):
-                return running
-        return None
-
     def _on_warning(self, event: messages.Warned) -> None:
         """Shown with its item: an earlier item may still wait to be shown."""
-        running = self._running(event)
-        if running is None or running.item in self.prepares:
+        known = [(running.item, running.attempt) for running in self.running.values()]
+        if event.item is None or event.item in self.prepares or (event.item, event.attempt) not in known:
             self.show.warning(event.data)
         else:
-            attempt = self.record.items[running.item].attempts[-1]
+            attempt = self.record.items[event.item].attempts[-1]
             attempt.warnings = [*attempt.warnings, event.data]
 
     def _on_late(self, event: messages.LateReport) -> None:
@@ -363,14 +347,9 @@ class Controller:
             self.show.late_death(event.blamed, event.why)
             self._worsen(event.blamed, Verdict.CRASHED, f"worker {event.worker}: {event.why}")
 
-    def _on_ended(self, event: Ended) -> None:
-        self._end(event)
-        if self.settings.careful:
-            self.show_all()  # before the next item is handed out: with -x the showing may be what stops it
-
     def _end(self, event: Ended) -> None:
-        reports = [*self.running.pop(event.slot).reports, *event.reports, *opened(event.block)]
-        ending = event._replace(reports=reports, block=b"")
+        del self.running[event.slot]
+        ending = event._replace(reports=opened(event.block), block=b"")
         self.scheduler.ended(event.slot, event.item)
         if event.item in self.prepares:
             self._prepare_ended(ending)
@@ -422,8 +401,11 @@ class Controller:
             # The cache is the node's: whoever started the agent there mends it before he passes on the next item.
             self.link.send(messages.Heal(ending.slot, ending.item, text))
             return
-        what = self.settings.heal_cache(text)
-        self.act([messages.Healed(ending.item, what)] if what else [])
+        self._note_healed(messages.Healed(ending.item, self.settings.heal_cache(text)))
+
+    def _note_healed(self, healed: messages.Healed) -> None:
+        if healed.what:
+            self.book.write(healed)
 
     # ------------------------------------------------------------------ verdicts
 
@@ -451,7 +433,7 @@ class Controller:
         self.link.send(messages.Finish(not self.record.bad))
         while not self.link.gone:
             for event in self.link.receive(1.0, self.interrupts.fileno()):
-                self._handle(event)
+                self._hear(event)
             if self._interrupted_twice():
                 self.link.send(messages.Kill())
         buried = self.link.bury()

@@ -13,15 +13,9 @@ from ondol.fleet.devices import Fleet
 from ondol.fleet.messages import Command, Ended, How
 from ondol.fleet.quarantine import OPENING, STARTING, Ledger
 from ondol.fleet.schedule import Scheduler
-from ondol.fleet.verdict import Attempt, Cause, Final
+from ondol.fleet.verdict import Attempt, Cause
 
 MAX_AGENTS = 4
-
-
-#: The verdict of a work that will not run, or not again.
-class Settle(NamedTuple):
-    work: int
-    final: Final
 
 
 #: Who watched these slots is gone: what was handed to them and has not begun goes elsewhere.
@@ -39,7 +33,7 @@ class NewAgent(NamedTuple):
     pass
 
 
-Action = model.Action | Command | journal.Event | Ended | Settle | Vacate | Stop | NewAgent
+Action = model.Action | Command | journal.Event | Ended | Vacate | Stop | NewAgent
 
 
 class Losses:
@@ -129,7 +123,7 @@ class Losses:
         """Whoever watched these slots is gone, and their workers with it: what ran there ended so."""
         here = list(slots)
         ran = [self._running[slot] for slot in here if slot in self._running]
-        return [*(one._replace(how=how, reason=reason, reports=()) for one in ran), Vacate(here)]
+        return [*(one._replace(how=how, reason=reason) for one in ran), Vacate(here)]
 
     def agent_died(self, how: str) -> list[Action]:
         """The one agent of this machine. What is asked of a dead one, or was, is answered by nobody."""

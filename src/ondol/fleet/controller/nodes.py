@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 from ondol.fleet import messages, schedule
-from ondol.fleet.controller.losses import Action, Losses, Settle, Stop
+from ondol.fleet.controller.losses import Action, Losses, Stop
 from ondol.fleet.messages import NodeEvent, never
 from ondol.fleet.model import Device, Slot, node_of
 from ondol.fleet.schedule import Scheduler
-from ondol.fleet.verdict import Final, Verdict
 
 
 class Nodes:
@@ -95,5 +94,4 @@ class Nodes:
         """All nodes have answered: what none of them could ever run is an error, as on one machine."""
         scheduler = self._scheduler
         waiting = [scheduler.works[work] for work in scheduler.waiting_works()] if scheduler.devices else []
-        never_run = [one for one in schedule.infeasible(waiting, scheduler.devices) if scheduler.drop(one.work)]
-        return [Settle(one.work, Final(Verdict.ERROR, why=one.why)) for one in never_run]
+        return [one for one in schedule.infeasible(waiting, scheduler.devices) if scheduler.drop(one.work)]

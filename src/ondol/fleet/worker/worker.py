@@ -156,9 +156,7 @@ class Worker:
         if report.failed:
             data["longrepr"] = bounded(data["longrepr"])
         self._held.append(to_json(data).encode())
-        if not self.board.add(self._held[-1]):
-            assert self._current is not None
-            self.send(messages.Reports(self._current.item, self._current.attempt, self._take_held()))
+        self.board.add(self._held[-1])
 
     def _take_held(self) -> bytes:
         held, self._held = as_block(self._held), []
