@@ -19,40 +19,30 @@ class Ledger:
     #: So many distinct items must have gone badly here and well elsewhere.
     evidence_needed: int = 3
     _bad: dict[int, set[str]] = field(default_factory=dict)
-    _evidence: dict[str, list[int]] = field(default_factory=dict)
+    #: Device → the items whose attempts speak against it.
+    witnesses: dict[str, list[int]] = field(default_factory=dict)
     #: (What, where) → how often it failed in a row.
     _failures: dict[tuple[str, str], int] = field(default_factory=dict)
-    quarantined: dict[str, str] = field(default_factory=dict)
 
     def attempt(self, work: int, device: str, good: bool) -> list[tuple[str, str]]:
-        """Record one attempt; returns the devices that it condemns, each with the reason."""
+        """Record one attempt; returns the devices against which that is evidence enough, each with the reason."""
         if not good:
             self._bad.setdefault(work, set()).add(device)
             return []
         self.worked(OPENING, device)
         condemned = []
         for other in sorted(self._bad.get(work, set()) - {device}):
-            seen = self._evidence.setdefault(other, [])
+            seen = self.witnesses.setdefault(other, [])
             if work not in seen:
                 seen.append(work)
             if len(seen) >= self.evidence_needed:
-                condemned += self.condemn(other, f"{len(seen)} different items went badly here and passed elsewhere")
+                condemned.append((other, f"{len(seen)} different items went badly here and passed elsewhere"))
         return condemned
 
     def worked(self, what: str, device: str) -> None:
         self._failures[what, device] = 0
 
-    def failed(self, what: str, device: str, why: str) -> list[tuple[str, str]]:
-        """`what` cannot be done there. Once is forgiven, and whatever works in between forgives all."""
+    def failed(self, what: str, device: str, why: str) -> str:
+        """`what` cannot be done there. Once is forgiven (empty), and whatever works in between forgives all."""
         times = self._failures[what, device] = self._failures.get((what, device), 0) + 1
-        return self.condemn(device, f"{what} here, {times} times in a row: {why}") if times >= FAILURES_ALLOWED else []
-
-    def witnesses(self, device: str) -> list[int]:
-        """The items whose attempts speak against `device`."""
-        return list(self._evidence.get(device, []))
-
-    def condemn(self, device: str, why: str) -> list[tuple[str, str]]:
-        if device in self.quarantined:
-            return []
-        self.quarantined[device] = why
-        return [(device, why)]
+        return f"{what} here, {times} times in a row: {why}" if times >= FAILURES_ALLOWED else ""

@@ -63,9 +63,10 @@ class Losses:
         if len(devices) != 1:
             return []  # several devices: no single one can be named
         (device,) = devices
-        actions = self._condemn(self._ledger.attempt(ending.item, device, attempt.good))
+        condemned = self._ledger.attempt(ending.item, device, attempt.good)
+        actions = [action for other, why in condemned for action in self._condemn(other, why)]
         if ending.fault == "runtime-open":
-            actions += self._condemn(self._ledger.failed(OPENING, device, attempt.reason))
+            actions += self._condemn(device, self._ledger.failed(OPENING, device, attempt.reason))
         if attempt.cause in {Cause.CRASHED, Cause.TIMEOUT, Cause.DEVICE} and not self._scheduler.stopping:
             actions += self._probe(device)
         return actions
@@ -80,42 +81,35 @@ class Losses:
 
     def probed(self, event: messages.Probed) -> list[Action]:
         self._probing.discard(event.device)
-        why = f"health probe failed: {event.fault}"
-        return [event, *self._condemn(self._ledger.condemn(event.device, why) if event.fault else ())]
+        return [event, *self._condemn(event.device, event.fault and f"health probe failed: {event.fault}")]
 
-    def _condemn(self, condemned: Iterable[tuple[str, str]], *, end_what_runs: bool = True) -> list[Action]:
-        actions: list[Action] = []
-        for device, why in condemned:
-            actions.append(journal.Quarantine(device, why, self._ledger.witnesses(device)))
-            revoked = self._scheduler.device_lost(device)
-            if end_what_runs:
-                lost = self._scheduler.slots_on(device)
-                actions += [messages.Lose(slot, f"device set aside: {why}") for slot in lost]
-            actions += revoked
-        return actions
+    def _condemn(self, device: str, why: str | None, *, end_what_runs: bool = True) -> list[Action]:
+        """If there is a reason, and once."""
+        if not why or device in self._scheduler.lost:
+            return []
+        revoked = self._scheduler.device_lost(device)
+        lost = self._scheduler.slots_on(device) if end_what_runs else []
+        ends = [messages.Lose(slot, f"device set aside: {why}") for slot in lost]
+        return [journal.Quarantine(device, why, self._ledger.witnesses.get(device, [])), *ends, *revoked]
 
     def node_out(self, node: str, why: str, *, end_what_runs: bool = True) -> list[Action]:
-        actions: list[Action] = []
-        told = f"node {node} is left out: {why}"
-        for device in self._scheduler.devices_in(node):
-            actions += self._condemn(self._ledger.condemn(device, told), end_what_runs=end_what_runs)
-        return actions
+        told, devices = f"node {node} is left out: {why}", self._scheduler.devices_in(node)
+        return [action for one in devices for action in self._condemn(one, told, end_what_runs=end_what_runs)]
 
     def start_failed(self, event: messages.StartFailed) -> list[Action]:
         devices = self._scheduler.devices_of(event.slot)
-        condemned = []
-        for name in devices or (event.slot,):
-            condemned += self._ledger.failed(STARTING, name, event.why)
-        if not condemned:
+        reasons = [(name, self._ledger.failed(STARTING, name, event.why)) for name in devices or (event.slot,)]
+        if not any(why for _, why in reasons):
             return [event, messages.Resume(event.slot)]
         # What was handed to it never ran: it is asked for, and goes elsewhere.
-        return [event, *(self._condemn(condemned) if devices else self._scheduler.slot_lost(event.slot))]
+        if not devices:
+            return [event, *self._scheduler.slot_lost(event.slot)]
+        return [event, *(action for name, why in reasons for action in self._condemn(name, why))]
 
     def unreapable(self, event: messages.Unreapable) -> list[Action]:
-        condemned = []
-        for device in self._scheduler.devices_of(event.slot):
-            condemned += self._ledger.condemn(device, f"a killed process would not end: {event.why}")
-        return self._condemn(condemned)
+        why = f"a process there did not end when it was killed: {event.why}"
+        devices = self._scheduler.devices_of(event.slot)
+        return [action for device in devices for action in self._condemn(device, why)]
 
     # ------------------------------------------------------------------ supervisors
 

@@ -19,12 +19,10 @@ class Nodes:
         self._gone = ""
         self._complete = False
 
-    def hear(self, event: NodeEvent) -> list[Action]:  # noqa: C901 - one line per event
+    def hear(self, event: NodeEvent) -> list[Action]:
         match event:
-            case messages.EngineWaits():
-                return [event] if self._waiting.get(event.engine) != event.what else []
-            case messages.NodeWaits():
-                return [event] if self._waiting.get(event.node) != event.what else []
+            case messages.EngineWaits(who, what) | messages.NodeWaits(who, what):
+                return [event] if self._waiting.get(who) != what else []
             case messages.NodeUp():
                 return self._up(event)
             case messages.NodeLost():
