@@ -18,7 +18,7 @@ from ondol.errors import OndolError
 from ondol.fleet import journal as journals
 from ondol.fleet import past
 from ondol.fleet.journal import KEPT
-from ondol.fleet.record import RunRecord, of_bytes
+from ondol.fleet.record import RunRecord, added_up
 from ondol.host import bounded, files, filesystem, identity
 from ondol.host.zstd import ZstdError
 
@@ -49,7 +49,7 @@ def keep(journal: Path, where: str = "", record: RunRecord | None = None) -> str
     """
     try:
         data = _last_run(journal)
-        record = record or of_bytes(data)
+        record = record or added_up(journals.events_in(data))
         if not record.items:
             return ""  # nothing was run: help was asked for, or no test was found
         # By time, down to what a journal tells, and unique.

@@ -293,7 +293,7 @@ class Book(journal.Journal):
 def load(path: Path) -> RunRecord:
     """Read a journal, whole or cut off."""
     try:
-        record = _applied(journal.events(path))
+        record = added_up(journal.events(path))
     except OSError as error:
         raise UsageError(f"cannot read the journal {path}", because=str(error))
     if not record.first:
@@ -301,20 +301,11 @@ def load(path: Path) -> RunRecord:
     return record
 
 
-def of_bytes(data: bytes) -> RunRecord:
-    return _applied(journal.events_in(data))
-
-
-def _applied(events: Iterable[tuple[float, journal.Event]]) -> RunRecord:
+def added_up(events: Iterable[tuple[float, journal.Event]]) -> RunRecord:
+    """With a verdict for what the journal has none for: only a run that was cut off leaves such items."""
     record = RunRecord()
     for at, event in events:
         record.apply(event, at)
-    _account(record)
-    return record
-
-
-def _account(record: RunRecord) -> None:
-    """Give a verdict to what the journal has none for: only a run that was cut off leaves such items."""
     for item in record.items:
         if item.verdict:
             continue
@@ -326,3 +317,4 @@ def _account(record: RunRecord) -> None:
         else:
             # Its attempt had ended and it was about to be tried again.
             item.verdict, item.why = item.attempts[-1].outcome, item.attempts[-1].reason
+    return record

@@ -24,7 +24,7 @@ from ondol.errors import OndolError
 from ondol.fleet import messages, wire
 from ondol.fleet.interrupts import Interrupts
 from ondol.fleet.starts import FORMAT, AsNode, as_environment
-from ondol.fleet.stdio import Stdio
+from ondol.fleet.wire import Stdio
 from ondol.host import killing, process, proctree
 from ondol.jobs import run_command
 from ondol.jobs.job import Job, read_json
