@@ -44,7 +44,10 @@ def _entry(row: Any, number: int) -> KnownFailure:
     given = set(row) if isinstance(row, dict) else set()
     if given != _KEYS:
         wrong = ", ".join(sorted(given ^ _KEYS))
-        raise UsageError(f"{FILE}, entry {number}: each has test, reason and until; see: {wrong}", hint=_HINT)
+        raise UsageError(
+            f"{FILE}, entry {number}: each needs test, reason and until and nothing else; missing or unknown: {wrong}",
+            hint=_HINT,
+        )
     test, reason, until = row["test"], row["reason"], row["until"]
     if isinstance(until, str):
         try:

@@ -104,7 +104,7 @@ def _judge_ending(ending: Ended, text: str, dirt_fails: bool) -> tuple[Verdict, 
         return *_BY_ENDING[ending.how], reason
     verdict = of_reports(ending.reports)
     if ending.escaped:
-        return Verdict.ERROR, Cause.FAILED, f"escaped pytest: {ending.escaped}"
+        return Verdict.ERROR, Cause.FAILED, f"raised outside of the test, which pytest did not catch: {ending.escaped}"
     if ending.poison:
         # Also when it passed: its kernel failed after the item had looked.
         return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending.poison}"

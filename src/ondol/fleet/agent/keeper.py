@@ -240,7 +240,7 @@ class Keeper:
                 "call": f"took longer than {self.current.timeout if self.current else 0.0:g} s",
                 "interrupted": "did not end when it was interrupted",
                 "teardown": f"its teardown took longer than {self.limits.teardown:g} s",
-                "deaf": "closed the worker's event channel and lived on",
+                "deaf": "closed the descriptor by which its worker reports, and did not end",
                 "exit": f"did not leave within {self.limits.teardown:g} s",
             }[self.phase]
         if self.limits.silence and self.state == "running" and now - self._last_sign(now) >= self.limits.silence:
