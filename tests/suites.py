@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,6 +245,15 @@ class Suite:
             if self.tag.encode() in environment and state != "Z":
                 found.append(int(entry))
         return found
+
+
+def journal_lines(journal: Path) -> list[dict[str, Any]]:
+    """Of a run that may still go on: its last line may not be whole."""
+    found = []
+    for line in journal.read_bytes().splitlines():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def assert_turns_red(

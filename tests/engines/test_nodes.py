@@ -16,12 +16,11 @@ from engines.test_unkillable import Clock, Engine
 from handmade import present, write_triton_entry
 from ondol.engines.links import Links, Terms
 from ondol.fleet import messages
-from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import fixed_place, proctree
 from ondol.report import run_markdown
 from people import ROOT
-from suites import Result, Suite
+from suites import Result, Suite, journal_lines
 from warm_pytest import WarmPytest
 
 TWO = ("--launch=sh -c 'exec {agent}'", "--nodes=2")
@@ -59,7 +58,7 @@ def end_of(suite: Suite, process: subprocess.Popen[str] | WarmPytest, journal: P
 
 
 def events(journal: Path, kind: str) -> list[dict[str, object]]:
-    return [event for event in read(journal) if event["e"] == kind] if journal.exists() else []
+    return [event for event in journal_lines(journal) if event["e"] == kind] if journal.exists() else []
 
 
 def programs(suite: Suite) -> list[int]:

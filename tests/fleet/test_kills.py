@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import proctree
 from ondol.report import run_junit
+from suites import journal_lines
 
 #: Enough for every run of the suite; a longer soak is `ONDOL_KILLS=300 pytest tests/fleet/test_kills.py`.
 KILLS = int(os.environ.get("ONDOL_KILLS", "12"))
@@ -46,7 +46,7 @@ def controller_of(process: subprocess.Popen[str]) -> int:
 
 
 def workers_in(journal: Path) -> list[int]:
-    return [event["pid"] for event in read(journal) if event["e"] == "worker"]
+    return [event["pid"] for event in journal_lines(journal) if event["e"] == "worker"]
 
 
 def victim(kind: str, process: subprocess.Popen[str], journal: Path) -> int:
@@ -95,7 +95,9 @@ def test_a_killed_controller_is_rendered_by_the_front(suite) -> None:
     suite.write(test_a="import signal\ndef test_1(): pass\ndef test_2(): signal.pause()\ndef test_3(): pass\n")
     journal = suite.path / "journal.jsonl"
     process = suite.start([sys.executable, "-m", "ondol", "test", "--devices=cpu:1", f"--journal={journal}"])
-    assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
+    assert suite.wait_for(
+        lambda: sum(e["e"] == "start" for e in journal_lines(journal)) == 2 if journal.exists() else False
+    )
     os.kill(controller_of(process), signal.SIGKILL)
     output, _ = process.communicate(timeout=suite.patience)
     assert [item.verdict for item in load(journal).items] == ["passed", "crashed", "not-run"]
@@ -112,7 +114,9 @@ def test_a_killed_pytest_without_a_front_leaves_no_worker_behind(suite) -> None:
     journal = suite.path / "journal.jsonl"
     command = [sys.executable, "-m", "pytest", "--ondol-devices=cpu:2", f"--ondol-journal={journal}"]
     process = suite.start(command)
-    assert suite.wait_for(lambda: sum(e["e"] == "start" for e in read(journal)) == 2 if journal.exists() else False)
+    assert suite.wait_for(
+        lambda: sum(e["e"] == "start" for e in journal_lines(journal)) == 2 if journal.exists() else False
+    )
     process.kill()
     process.communicate(timeout=suite.patience)
     assert suite.all_gone()
@@ -131,7 +135,7 @@ def test_3(): pass
 
 
 def running(journal: Path) -> bool:
-    return journal.exists() and sum(e["e"] == "start" for e in read(journal)) == 2
+    return journal.exists() and sum(e["e"] == "start" for e in journal_lines(journal)) == 2
 
 
 @pytest.mark.fault

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ondol.fleet.journal import read
 from ondol.fleet.record import load
+from suites import journal_lines
 
 STOPS = """
 import os, signal
@@ -31,7 +31,7 @@ def test_a_stopped_agent_is_replaced_and_the_run_goes_on(suite) -> None:
     suite.write(test_a=STOPS)
     result = suite.pytest("--ondol-engine-silence=4", devices="cpu:1")
     assert result.verdicts == {"test_1": "passed", "test_stops": "passed", "test_3": "passed"}
-    (died,) = [event for event in read(result.journal) if event["e"] == "agent-died"]
+    (died,) = [event for event in journal_lines(result.journal) if event["e"] == "agent-died"]
     assert "did not answer" in died["why"]
     assert suite.all_gone()
 

@@ -12,13 +12,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import proctree
 from ondol.host.process import read as read_proc
 from ondol.report import run_json, run_junit
 from slurm.cluster import Cluster
-from suites import Result, Suite
+from suites import Result, Suite, journal_lines
 
 pytestmark = [pytest.mark.real, pytest.mark.root]
 
@@ -61,7 +60,7 @@ def six_wait(suite: Suite, journal: Path) -> bool:
     Slurm kills the processes that it sees: one that is born at that moment lives on where Slurm has no cgroups, until
     the next run there ends it. And an item whose start was still on its way when its node was lost is simply run again.
     """
-    heard = sum(event["e"] == "start" for event in read(journal)) if journal.exists() else 0
+    heard = sum(event["e"] == "start" for event in journal_lines(journal)) if journal.exists() else 0
     return heard >= 6 and len(list(suite.path.glob("waiting-*"))) >= 6
 
 
@@ -77,7 +76,7 @@ def start(suite: Suite, *arguments: str) -> tuple[subprocess.Popen[str], Path]:
 
 
 def events(journal: Path, kind: str) -> list[dict[str, object]]:
-    return [event for event in read(journal) if event["e"] == kind]
+    return [event for event in journal_lines(journal) if event["e"] == kind]
 
 
 def test_items_run_on_all_devices_of_all_nodes_and_every_row_says_where(suite: Suite, cluster: Cluster) -> None:

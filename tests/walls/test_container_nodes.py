@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from ondol.fleet.journal import read
 from ondol.fleet.record import load
 from ondol.host import proctree
 from people import ROOT, Program, needs_root
-from suites import Result, Suite
+from suites import Result, Suite, journal_lines
 from walls import bare_tree
 from walls.podman import Podman
 
@@ -137,9 +136,9 @@ def test_whichever_way_a_container_goes_every_item_gets_a_verdict(
     process, journal = start(suite, pyz, f"--engine=podman:{IMAGE}", "--nodes=2", "--devices=cpu:1")
 
     def events(*kinds: str) -> list[str]:
-        return [e["node"] for e in read(journal) if e["e"] in kinds] if journal.exists() else []
+        return [e["node"] for e in journal_lines(journal) if e["e"] in kinds] if journal.exists() else []
 
-    assert suite.wait_for(lambda: journal.exists() and sum(e["e"] == "start" for e in read(journal)) == 2)
+    assert suite.wait_for(lambda: journal.exists() and sum(e["e"] == "start" for e in journal_lines(journal)) == 2)
     victim = podman.ask("ps", "--quiet").split()[0]
     if how == "client":
         client = next(p for p in proctree.descendants(process.pid) if "podman run" in proctree.describe(p))
