@@ -145,7 +145,7 @@ def test_what_only_one_model_collects_runs_there_or_is_named(suite: Suite, start
     assert result.record.counts() == {"passed": 5}, result.output
     assert where(result)["test_kind[eighth]"] == where(result)["test_kind[quarter]"] == {"cuda0"}
     note = (
-        "Fake A1 (cuda1) collects otherwise: 2 of this run's items are not collected there and run on other devices only, "
+        "Fake A1 (cuda1) collects other tests: 2 of this run's items are not collected there and run on other devices only, "
         "the first is test_kinds.py::test_kind[eighth]; 1 items are collected only there and do not run (they do where "
         "its devices are named first), the first is test_kinds.py::test_kind[double]"
     )

@@ -36,7 +36,6 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
 )
 #: What people and Slurm write to hide all devices; CUDA reads a list up to the first of these.
 _HIDES_THE_REST = {"-1", "NoDevFiles"}
@@ -262,8 +261,7 @@ def thread_caps(workers: int, env: Mapping[str, str]) -> dict[str, str]:
     """
     if workers <= 1:
         return {}
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = str(max(1, cores // max(1, workers)))
+    share = str(max(1, len(os.sched_getaffinity(0)) // workers))
     return {name: share for name in THREAD_VARIABLES if name not in env}
 
 

@@ -64,7 +64,7 @@ class Watch:
             threading.Thread.start = self._real  # type: ignore[method-assign]
 
     def _look(self, suspect: str) -> None:
-        for one in (*os.listdir("/proc/self/task"), *open_devices()) if sys.platform == "linux" else ():
+        for one in (*os.listdir("/proc/self/task"), *open_devices()):
             self.since.setdefault(one, suspect)
 
 
@@ -85,8 +85,6 @@ def why_not_fork(config: pytest.Config, env: dict[str, str]) -> str | None:
 
 def reason(toucher: str = "", since: Mapping[str, str] = MappingProxyType({})) -> str | None:
     """None when clean; otherwise the first reason, in words, with the line or file to blame where it is known."""
-    if sys.platform != "linux":
-        return f"fork is not safe on {sys.platform}"
     pooled = known_leftovers.pooled_threads() | {threading.main_thread().ident}
     strangers = [t for t in threading.enumerate() if t.ident not in pooled and not known_leftovers.of_thread(t.name)]
     if strangers:

@@ -336,7 +336,8 @@ class Scheduler(Situation):
         if not (state.todo or need.isolate or state.slot.gang):
             state.todo = self._claim(state)
         line = self._fitting(state) if state.slot.gang else state.todo
-        hint = self._hint(need, self._pick(line, state.last, state))
+        follows = self._pick(line, state.last, state)
+        hint = follows if follows is not None and self._wanted(need, [follows]) else None
         more = hint is None and (self._wanted(need, line) if state.slot.gang else self._more_may_come(state, need))
         return HandOut(state.slot.name, work, state.slot.devices, is_fresh, need.isolate, hint, more)
 

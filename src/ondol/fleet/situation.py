@@ -101,10 +101,6 @@ class Situation:
             return False, False, False
         return need.runtime != last.runtime, need.params != last.params, need.module != last.module
 
-    def _hint(self, need: Work, work: int | None) -> int | None:
-        """What will most probably follow in the same process, so that the right fixtures stay alive."""
-        return work if work is not None and self._wanted(need, [work]) else None
-
     def _wanted(self, need: Work, works: Iterable[int]) -> bool:
         """One of them could use what `need` leaves open."""
         if need.isolate:

@@ -429,9 +429,8 @@ class Agent:
         if current is None or not keeper.runs(done):
             return  # a test wrote it, or a fork of the worker
         if not keeper.was_handed(done.begins):
-            keeper.start_ladder(
-                "crashed", f"its worker said that it begins item {done.begins}, which it does not have", now, dump=False
-            )
+            why = f"its worker says that it begins item {done.begins}, which it does not have"
+            keeper.start_ladder("crashed", why, now, dump=False)
             return
         keeper.current = None
         keeper.last_item = None if current.prepare else current.item
@@ -468,11 +467,8 @@ class Agent:
         before = keeper.standing
         self._listen(keeper)
         if keeper.standing == before:
-            keeper.start_ladder(
-                "crashed",
-                "its result is lost: its worker waits for the next item and never reported this one",
-                self.clock(),
-            )
+            why = "its result is lost: its worker waits for the next item and never reported this one"
+            keeper.start_ladder("crashed", why, self.clock())
 
     def _tell_started(self, keeper: Keeper, message: RunItem) -> None:
         self.tell(messages.Started(keeper.here.name, keeper.place.name, message.item, message.attempt, keeper.ran > 0))

@@ -369,8 +369,7 @@ class Controller:
             end = end_of(ending, "")._replace(item=target, attempt=1, text=ending.escaped or ending.reason)
             start = journal.Start(target, 1, ending.slot, ending.worker, "", False)
             self.book.write(start, end)
-            verdict = {"crashed": Verdict.CRASHED, "timeout": Verdict.TIMEOUT, "interrupted": Verdict.NOT_RUN}
-            self.settle(target, Final(verdict.get(ending.how, Verdict.ERROR), why="its preparation failed"))
+            self.settle(target, Final(Verdict(end.outcome), why="its preparation failed"))
 
     def _attempt_ended(self, ending: Ended) -> None:
         number, text = ending.item, failure_of(ending.reports)

@@ -30,7 +30,7 @@ def listed(event: messages.Listed, scheduler: Scheduler, *, chosen: bool) -> lis
         "items are collected only there and do not run (they do where its devices are named first)": only,
     }
     parts = [f"{len(found)} {what}, the first is {found[0]}" for what, found in told.items() if found]
-    notes = [journal.Note(f"{model} ({', '.join(alike)}) collects otherwise: {'; '.join(parts)}")] if parts else []
+    notes = [journal.Note(f"{model} ({', '.join(alike)}) collects other tests: {'; '.join(parts)}")] if parts else []
     skipped = [ours[nodeid] for nodeid in event.skipped if nodeid in ours]
     asked = scheduler.differs(frozenset(alike), [ours[nodeid] for nodeid in missing], skipped)
     return [*notes, *asked, messages.Resume(event.slot)]

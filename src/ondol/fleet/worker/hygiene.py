@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ondol.fleet import known_leftovers, threads
 from ondol.fleet.fork_check import DEVICE_FILES
@@ -30,8 +30,7 @@ _ENVIRONMENT: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True)
-class Dirt:
+class Dirt(NamedTuple):
     """One thing left behind."""
 
     kind: str
@@ -97,11 +96,8 @@ def _cwd() -> str:
 
 
 def _rss() -> int:
-    fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return int(os.read(fd, 128).split()[1]) * _PAGE
-    finally:
-        os.close(fd)
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(128).split()[1]) * _PAGE
 
 
 def _device_memory() -> int:

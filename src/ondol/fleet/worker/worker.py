@@ -12,7 +12,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -217,7 +217,7 @@ class Worker:
         fault = self._device_fault(item)
         if getattr(item, "ondol_open_failed", False):
             done = done._replace(fault="runtime-open")
-        done = done._replace(dirt=[[d.kind, d.what] for d in dirt], poison=fault)
+        done = done._replace(dirt=dirt, poison=fault)
         self.enter("")  # first: a fork that came out of the item must take nothing
         ahead = self.lane.take() if done.well and not message.last else None
         if not isinstance(ahead, RunItem):
@@ -276,7 +276,7 @@ class Worker:
 
     # ------------------------------------------------------------------ after an item
 
-    def _look_around(self) -> Iterable[hygiene.Dirt]:
+    def _look_around(self) -> list[hygiene.Dirt]:
         before, self.baseline, self._before = self.baseline, None, None
         if before is None:
             return []
