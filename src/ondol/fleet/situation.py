@@ -70,12 +70,10 @@ class Situation:
         return [name for name, device in self.devices.items() if device.node == node]
 
     @property
-    def busy(self) -> bool:
-        return any(g.handed for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values())
-
-    @property
     def finished(self) -> bool:
-        return not self.busy and not self.limbo and (self.stopping or not self.waiting_works())
+        if any(g.handed for g in self.running.values()) or any(s.handed or s.waiting for s in self.slots.values()):
+            return False
+        return not self.limbo and (self.stopping or not self.waiting_works())
 
     # ------------------------------------------------------------------ what is open, and who could use it
 
