@@ -29,6 +29,41 @@ def test_a_failure_that_needs_a_dirty_process_is_flaky_and_named(suite) -> None:
     assert result.status == 1
 
 
+CLOSES_BADLY = """
+import os, unittest
+def tell(what):
+    with open(os.environ["LOG"], "a") as log:
+        print(what, file=log)
+class Closes(unittest.TestCase):
+    @classmethod
+    def tearDownClass(cls):
+        raise RuntimeError("cannot close")
+    def test_first(self): pass
+    def test_last(self): tell("last")
+def test_other(): pass
+"""
+
+WAITS = """
+import os, select
+import pytest
+def test_waits():
+    while open(os.environ["LOG"]).read().count("last") < 2:
+        select.select([], [], [], 0.01)
+@pytest.mark.parametrize("n", range(12))
+def test_more(n): pass
+"""
+
+
+def test_what_fails_when_it_is_closed_is_closed_in_the_second_attempt_too(suite) -> None:
+    """The other worker still has items, so this one kept the class open for them: its failure looked like a leak."""
+    suite.write(test_closes=CLOSES_BADLY, test_waits=WAITS)
+    result = suite.pytest("--junitxml=x.xml", "--dist=loadfile", devices="cpu:2")
+    last = result.record.items[1]
+    assert (last.verdict, last.flaky, len(last.attempts)) == ("error", False, 2)
+    assert "flaky" not in result.summary
+    assert (suite.path / "x.xml").read_text().count('name="test_last"') == 1
+
+
 def test_flaky_counts_as_the_user_says(suite) -> None:
     suite.write(test_m="state = []\ndef test_leaks(): state.append(1)\ndef test_victim(): assert not state\n")
     assert suite.pytest().status == 0

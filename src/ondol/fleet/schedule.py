@@ -336,6 +336,9 @@ class Scheduler(Situation):
         if not (state.todo or need.isolate or state.slot.gang):
             state.todo = self._claim(state)
         line = self._fitting(state) if state.slot.gang else state.todo
+        if work in self.fresh:
+            # What failed while it was closed must be closed in this attempt too, or it looks as if it had passed.
+            return HandOut(state.slot.name, work, state.slot.devices, is_fresh, need.isolate)
         follows = self._pick(line, state.last, state)
         hint = follows if follows is not None and self._wanted(need, [follows]) else None
         more = hint is None and (self._wanted(need, line) if state.slot.gang else self._more_may_come(state, need))
