@@ -121,7 +121,7 @@ def take_over(config: pytest.Config) -> None:
     started = spawned.adopt()
     if started is not None:
         pytest_inside.be_xdist_worker(config, started[0].place.env)  # before a conftest asks whether it is one
-        config.pluginmanager.register(fixtures, "ondol-fixtures")
+        fixtures.register(config)
         config.pluginmanager.register(tasks.TaskPlugin(), "ondol-tasks")
         config.pluginmanager.register(spawned.SpawnedWorker(config, *started), "ondol-spawned")
         return
@@ -136,7 +136,7 @@ def take_over(config: pytest.Config) -> None:
     else:
         given = config.option.basetemp
         pytest_inside.stay_out_of_the_way(config, os.path.join(given, node_process.start.node) if given else "")
-    config.pluginmanager.register(fixtures, "ondol-fixtures")
+    fixtures.register(config)
     config.pluginmanager.register(tasks.TaskPlugin(config.getoption("ondol_runtime")), "ondol-tasks")
     if node_process is None:
         config.pluginmanager.register(Runner(config), "ondol-runner")

@@ -159,3 +159,22 @@ def test_the_report_log_has_every_item_and_the_crash(suite) -> None:
     assert any("SIGABRT" in json.dumps(line) for line in lines)
     assert any(line.get("$report_type") == "WarningMessage" and "seen" in json.dumps(line) for line in lines)
     assert lines[-1] == {"exitstatus": ours.status, "$report_type": "SessionFinish"}
+
+
+@pytest.mark.parametrize("how", ["-p", "pytest_plugins"])
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_device_that_a_plugin_of_the_suite_brings_is_theirs(suite, how, start) -> None:
+    """Suites for accelerators keep their `device` in a module of fixtures; ours, registered later, took its place."""
+    suite.write(
+        fixtures_of_theirs="""
+        import pytest
+        @pytest.fixture(params=["cpu", "meta"], name="device")
+        def _device(request): return request.param, "theirs"
+        """,
+        test_d='def test_d(device): assert device[1] == "theirs"\n',
+    )
+    if how == "pytest_plugins":
+        suite.write(conftest='pytest_plugins = ["fixtures_of_theirs"]\n')
+    flags = ["-p", "fixtures_of_theirs"] if how == "-p" else []
+    ours = suite.pytest(f"--ondol-start={start}", *flags)
+    assert ours.verdicts == {"test_d[cpu]": "passed", "test_d[meta]": "passed"}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -36,6 +38,19 @@ class DeviceName(str):
 def device(request: pytest.FixtureRequest) -> DeviceName:
     """The device of this worker."""
     return DeviceName.of(request.config.stash[DEVICE_KEY].devices)
+
+
+def register(config: pytest.Config) -> None:
+    """Unless a plugin of the suite has a `device` of its own: of two plugins the later one wins, and that is ours."""
+    plugins = [plugin for plugin in config.pluginmanager.get_plugins() if isinstance(plugin, ModuleType)]
+    theirs = [value for plugin in plugins if not _is_conftest(plugin) for value in vars(plugin).values()]
+    if not any(isinstance(value, type(device)) and value.name == device.name for value in theirs):
+        config.pluginmanager.register(sys.modules[__name__], "ondol-fixtures")
+
+
+def _is_conftest(plugin: ModuleType) -> bool:
+    """What it defines is for its folder, and wins there over any plugin's."""
+    return os.path.basename(plugin.__file__ or "") == "conftest.py"
 
 
 class FatalFile(pytest.File):
