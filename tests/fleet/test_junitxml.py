@@ -111,3 +111,29 @@ def test_every_bad_verdict_is_a_row_of_the_step_summary(suite) -> None:
         record.apply(journal.Verdict(number, verdict.value, False, "why"), 1.0)
     text = run_markdown.render(record)
     assert [v.value for v in bad if f"| `t.py::{v.value}` | {v.value} |" not in text] == []
+
+
+@pytest.mark.parametrize("devices", ["cpu:1", "cpu:2"])
+def test_a_finaliser_that_fails_late_is_told_in_its_items_test_case(suite, devices) -> None:
+    """The item was already told to have passed: a second case of its name would count it as good and as bad."""
+    suite.write(
+        conftest="""
+        import pytest
+        @pytest.fixture(scope="session", autouse=True)
+        def closes_badly():
+            yield
+            print("printed while it closed")
+            raise RuntimeError("late & bad")
+        """,
+        test_a="def test_1(): pass\ndef test_2(): pass\n",
+        test_b="def test_3(): pass\ndef test_4(): pass\n",
+    )
+    ran = suite.pytest("--junitxml=x.xml", devices=devices)
+    cases = list(ElementTree.parse(suite.path / "x.xml").getroot().iter("testcase"))
+    assert sorted(present(case.get("name")) for case in cases) == ["test_1", "test_2", "test_3", "test_4"]
+    errors = {case.get("name"): [error.get("message") for error in case.iter("error")] for case in cases}
+    bad = [name for name, verdict in ran.verdicts.items() if verdict == "error"]
+    assert bad
+    for name, messages in errors.items():
+        assert len(messages) == (name in bad)
+        assert all("late & bad" in present(message) for message in messages)

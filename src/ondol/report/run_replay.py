@@ -109,10 +109,12 @@ class PytestShow:
 
     def late(self, item: int, report: dict[str, Any]) -> None:
         self._log(item, pytest_inside.report_from_wire(self.session.items[item], report))
+        _into_its_test_case(self.config)
 
     def late_death(self, item: int, why: str) -> None:
         node = self.session.items[item]
         self._log(item, _made(node, "teardown", f"crashed: {why}", 0.0))
+        _into_its_test_case(self.config)
 
     def _log(self, item: int, report: pytest.TestReport) -> None:
         """A muted failure is told as every reporter, also of others, knows one that is expected."""
@@ -243,3 +245,16 @@ def status_of(report: pytest.TestReport) -> tuple[str, str, str] | None:
     if final.flaky and report.when == "call" and report.passed:
         return "flaky", "Y", "FLAKY"
     return None
+
+
+def _into_its_test_case(config: pytest.Config) -> None:
+    """pytest's JUnit file closes an item's test case with its teardown. What came after it opened one that has nothing
+    but an error, and a reader would count the item twice, as good and as bad.
+    """
+    for xml in [plugin for plugin in config.pluginmanager.get_plugins() if type(plugin).__name__ == "LogXML"]:
+        *cases, late = [case.to_xml() for case in xml.node_reporters_ordered]
+        own = [case for case in cases if all(case.get(key) == late.get(key) for key in ("classname", "name"))]
+        if own and own[-1].find("failure") is None and own[-1].find("error") is None:
+            for error in late.findall("error"):
+                own[-1].insert(len(own[-1].findall("properties")), error)  # in the order that the format wants
+            xml.node_reporters_ordered.pop()
