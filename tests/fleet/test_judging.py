@@ -64,6 +64,17 @@ def test_what_fails_when_it_is_closed_is_closed_in_the_second_attempt_too(suite)
     assert (suite.path / "x.xml").read_text().count('name="test_last"') == 1
 
 
+@pytest.mark.parametrize("devices", ["cpu:1", "cpu:2"])
+def test_a_suite_that_is_simply_red_is_not_run_twice_over(suite, devices) -> None:
+    """A second attempt waits until a worker has nothing else to do: by then every failure had been promised one."""
+    suite.write(test_m="import pytest\n@pytest.mark.parametrize('n', range(60))\ndef test_red(n): assert 0\n")
+    result = suite.pytest(devices=devices)
+    twice = [item for item in result.record.items if len(item.attempts) > 1]
+    assert set(result.verdicts.values()) == {"failed"}
+    assert "60 failed" in result.summary
+    assert 20 <= len(twice) < 20 + 2 * 2, "those that had begun when the twentieth was confirmed"
+
+
 def test_flaky_counts_as_the_user_says(suite) -> None:
     suite.write(test_m="state = []\ndef test_leaks(): state.append(1)\ndef test_victim(): assert not state\n")
     assert suite.pytest().status == 0

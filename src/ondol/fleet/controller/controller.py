@@ -394,6 +394,16 @@ class Controller:
         final = decision if isinstance(decision, Final) else Final(attempts[-1].outcome, why=attempts[-1].reason)
         note_judgement(attempts, final, self.judging)
         self.settle(number, final)
+        if self.judging.spent(settings.policy):
+            self._judge_no_more()
+
+    def _judge_no_more(self) -> None:
+        """Second attempts begin when a worker has nothing else to do: by now every failure may wait for one."""
+        for work in sorted(self.scheduler.fresh.intersection(self.scheduler.waiting_works()) - set(self.prepares)):
+            attempts = [attempt.judged() for attempt in self.record.items[work].attempts]
+            decision = judge(attempts, self.settings.policy, self.judging)
+            if isinstance(decision, Final) and self.scheduler.drop(work):
+                self.settle(work, decision)
 
     def _heal(self, ending: Ended, text: str) -> None:
         if node_of(ending.slot):
