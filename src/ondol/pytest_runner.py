@@ -18,7 +18,7 @@ from ondol.fleet.worker import spawned
 from ondol.foreign_text import printable
 from ondol.host import own_python
 from ondol.options import IN_PYTEST
-from ondol.report import run_markdown, run_replay, run_summary, terminal
+from ondol.report import listeners, run_markdown, run_replay, run_summary, terminal
 from ondol.test_jobs import local_agent, past_runs, run_session
 from ondol.testing import fixtures, mistyped, node, tasks, xdist_options
 from ondol.testing.facts import stand_ins
@@ -158,6 +158,8 @@ def refuse_debuggers(config: pytest.Config) -> None:
 class Runner:
     """What the plugin does when it is asked for."""
 
+    session: pytest.Session
+
     def __init__(self, config: pytest.Config) -> None:
         self.far: Far | None = config.stash.get(FAR, None)
         self.fleet = self.far.fleet if self.far else config.stash[FLEET]
@@ -208,6 +210,17 @@ class Runner:
             self.config.hook.pytest_deselected(items=left)
             items[:] = [items[place] for place in places]
 
+    def pytest_collection_finish(self) -> None:
+        """A conftest may register a loop of its own (quack's `--async-compile`), which would be asked before ours."""
+        loops = [one for one in self.config.hook.pytest_runtestloop.get_hookimpls() if not listeners.wraps(one)]
+        first = loops[-1].plugin
+        if first is not self and not self.config.option.collectonly:
+            raise pytest.UsageError(
+                f"{type(first).__module__}.{type(first).__qualname__} has a pytest_runtestloop of its own, which runs "
+                "the tests in this process instead of in workers: nothing was run. Leave out the option that asks for "
+                "it, or run the suite without Ondol: pytest -p no:ondol"
+            )
+
     def pytest_report_collectionfinish(self) -> list[str]:
         return [printable(f"ondol: {line}") for line in self.told]
 
@@ -234,11 +247,27 @@ class Runner:
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str] | None:
         return run_replay.status_of(report)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        status = int(exitstatus)
-        if self.ran:
-            session.exitstatus = status = exit_status(status, self.book.record)
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None]:
+        """Around every hook that ends the session: one may set its status, and none takes the end of the run along."""
+        self.session = session
+        status: int = pytest.ExitCode.TESTS_FAILED  # with which pytest ends when a hook raises
+        try:
+            try:
+                yield
+            except Exception as error:
+                caller, given = self.config.hook.pytest_sessionfinish, {"session": session, "exitstatus": exitstatus}
+                self.book.write(journal.Note(_forgive(caller, error, session, given)))
+            if self.ran:
+                session.exitstatus = exit_status(int(session.exitstatus), self.book.record)
+            status = int(session.exitstatus)
+        except pytest.UsageError:
+            status = pytest.ExitCode.USAGE_ERROR
+            raise
+        finally:
+            self._close_the_book(int(status))
+
+    def _close_the_book(self, status: int) -> None:
         self.book.write(journal.Over(status, self.book.record.counts() if self.ran else {}))
         if self.ran and not self.config.stash[FRONT] and self.book.ours:
             where = self.config.option.ondol_history or past_runs.settings().history
@@ -253,7 +282,14 @@ class Runner:
         kind = self.fleet.devices[0].kind
         return f"ondol: {len(self.fleet.devices)} x {kind} ({self.fleet.how}), journal {self.book.path}"
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> Generator[None]:
+        try:
+            yield
+        except Exception as error:
+            given = {"terminalreporter": terminalreporter, "exitstatus": exitstatus, "config": self.config}
+            told = _forgive(self.config.hook.pytest_terminal_summary, error, self.session, given)
+            terminalreporter.line(f"note: {printable(told)}")
         if self.ran:
             run_summary.write(terminalreporter, self.book.record, self.book.path)
             if self.not_kept:
@@ -270,6 +306,17 @@ class Runner:
         reporter.line("::endgroup::")
         if trouble := terminal.append_step_summary(run_markdown.render(found), os.environ):
             reporter.line(f"warning: {printable(trouble)}")
+
+
+def _forgive(caller: Any, error: Exception, session: pytest.Session, given: dict[str, Any]) -> str:
+    """What a hook of the suite raised at the end, named: the run is not green, and everything else is still shown."""
+    told = listeners.finish(caller, error, given)
+    if told is None:
+        raise error
+    if session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        told += " The exit status is 1 because of it"
+    return told
 
 
 def _say_how_it_stopped(session: pytest.Session, stopped: journal.Stopped | None) -> bool:

@@ -194,7 +194,7 @@ NOT_IN_A_RUN |= {"asyncio", "http", "multiprocessing", "pickle", "pynvml", "toml
 NOT_IN_THE_FRONT = NOT_IN_A_RUN | {"ondol.testing", "ondol.test_jobs.run_node", "pytest", "_pytest", "pluggy"}
 NOT_IN_THE_FRONT |= {"email", "logging", "socket", "tempfile", "xml", "zipfile"}
 #: Each module is a millisecond of everybody's smallest run. Whoever adds one says here that it is needed by all runs.
-MOST_IN_THE_FRONT, MOST_IN_PYTEST = 90, 105
+MOST_IN_THE_FRONT, MOST_IN_PYTEST = 90, 106
 
 
 def test_a_run_of_one_test_imports_only_what_runs_need(tmp_path: Path) -> None:

@@ -10,7 +10,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ondol.fleet import journal, messages, pytest_inside, quarantine, record, situation, starts, verdict, wire
+from ondol.fleet import (
+    journal,
+    messages,
+    pytest_inside,
+    quarantine,
+    record,
+    session_end,
+    situation,
+    starts,
+    verdict,
+    wire,
+)
 from ondol.fleet.agent import agent, keeper
 from ondol.fleet.controller import models
 from ondol.fleet.worker import hygiene, prepared, worker
@@ -103,7 +114,7 @@ def everything_is_taken_for_json() -> None:
 
 
 def sessions_of_workers_are_not_finished() -> None:
-    pytest_inside.finish_session = lambda _session, _status: None
+    session_end.finish_session = lambda _session, _status, _forked: None
 
 
 def debuggers_are_let_in() -> None:

@@ -156,16 +156,6 @@ def unregister_reporters(config: pytest.Config) -> None:
             config.pluginmanager.unregister(plugin)
 
 
-def finish_session(session: pytest.Session, status: int) -> None:
-    """What a worker of pytest-xdist does at its end: plugins and conftests write, or hand over, what they gathered."""
-    manager = session.config.pluginmanager
-    # Modules stay registered, for their fixtures; what these would do at the end is the controller's.
-    theirs = (*REPORTERS, "pytest_benchmark")
-    whole = [plugin for plugin in manager.get_plugins() if getattr(plugin, "__name__", "").startswith(theirs)]
-    session.exitstatus = status
-    manager.subset_hook_caller("pytest_sessionfinish", whole)(session=session, exitstatus=status)
-
-
 def _literal(values: Any) -> str | None:
     """As a Python literal; None for what has none. xdist's own channel carries the same kinds of values."""
     text = repr(values)

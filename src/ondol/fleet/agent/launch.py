@@ -98,7 +98,8 @@ class SpawnLauncher:
         lane = wire.AheadPipe.open(token)
         given = (theirs.fileno(), dump, page, lane.reading)
         start = AsWorker(*given, token.decode(), place, os.getpid(), self.session)
-        environment = {**os.environ, **place.env, "TMPDIR": place.tmpdir, **as_environment(start)}
+        # While it is configured it has the run's own TMPDIR: conftests that know xdist meet each other there.
+        environment = {**os.environ, **place.env, **as_environment(start)}
         process = subprocess.Popen(
             own_python.python("pytest", *self.session.arguments),
             cwd=self.session.directory,

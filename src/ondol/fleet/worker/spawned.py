@@ -18,7 +18,7 @@ from ondol.fleet.board import SIZE, Board, Given
 from ondol.fleet.devices import Fleet
 from ondol.fleet.messages import Listed, MoveIn, Spare
 from ondol.fleet.starts import WORKER_ENV, AsWorker, Place, Session, UnderFront
-from ondol.fleet.worker.worker import Worker, send_capture_files, settle_in
+from ondol.fleet.worker.worker import Worker, move_in, send_capture_files, settle_in
 from ondol.host import proctree
 from ondol.host.killing import DUMP_SIGNAL
 
@@ -67,7 +67,7 @@ def adopt() -> tuple[Given, Session] | None:
     channel = wire.Channel(socket.socket(fileno=wire.move_up(start.channel)), token)
     lane = wire.AheadPipe(token, wire.move_up(start.lane))
     given = Given(start.place, channel, lane, board, wire.move_up(start.dump))
-    settle_in(given.place, given.dump)
+    settle_in(given.dump)
     return given, start.session
 
 
@@ -134,6 +134,7 @@ class SpawnedWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         given = self._given
+        move_in(given.place)
         send_capture_files(given.channel, pytest_inside.own_capture(self._config))
         lookup = ItemFinder(session, self._as_named or given.place.collects)
         if not given.place.slot:
@@ -143,7 +144,7 @@ class SpawnedWorker:
             ids = [item.nodeid for item in session.items]
             skipped = [item.nodeid for item in pytest_inside.skipped_by_condition(session.items)]
             given.channel.send(Listed(given.place.slot, ids, skipped))
-        Worker(session, lookup, given).serve()
+        Worker(session, lookup, given, forked=False).serve()
         return True
 
     def _find_a_place(self, lookup: ItemFinder) -> Place:
@@ -155,7 +156,8 @@ class SpawnedWorker:
             message = given.channel.receive()
             if isinstance(message, MoveIn):
                 place = Place(**message.place)
-                settle_in(place, given.dump)
+                settle_in(given.dump)
+                move_in(place)
                 base = Path(message.base) if message.base else None
                 pytest_inside.own_base_temp(self._config, base, place.name)
                 if facts := self._config.pluginmanager.get_plugin("ondol-device-facts"):

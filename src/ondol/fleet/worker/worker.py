@@ -12,14 +12,14 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ondol.fleet import known_leftovers, messages, pytest_inside, xdist
+from ondol.fleet import known_leftovers, messages, pytest_inside, session_end, xdist
 from ondol.fleet.board import Given
 from ondol.fleet.messages import Done, FromWorker, Message, RunItem, as_block, to_json
 from ondol.fleet.starts import SECTION_LIMIT, Place
@@ -37,8 +37,8 @@ DEVICE_KEY = pytest.StashKey["Place"]()
 Lookup = Callable[[int, str], pytest.Item]
 
 
-def settle_in(place: Place, dump_fd: int) -> None:
-    """The process itself: what it shows when asked, where its temporary files go."""
+def settle_in(dump_fd: int) -> None:
+    """The process itself: what it shows when asked, and how it ends."""
     # A test that forks twice must not escape: its orphans become ours, and ours are ended with us.
     proctree.become_subreaper()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,6 +47,10 @@ def settle_in(place: Place, dump_fd: int) -> None:
     faulthandler.register(DUMP_SIGNAL, file=dump_fd, all_threads=True, chain=False)
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
         file.write(b"500")  # out of memory, the kernel should choose the test and not the supervisor
+
+
+def move_in(place: Place) -> None:
+    """From now on its environment is that of the place, whatever a conftest that knows xdist made of it."""
     os.environ.update(place.env)
     os.environ["TMPDIR"] = place.tmpdir
     tempfile.tempdir = place.tmpdir  # made for us: there is no need to try it out
@@ -57,6 +61,31 @@ class WorkerPlugin:
 
     worker: Worker
     serving = False
+
+    def __init__(self) -> None:
+        self._nowhere = open(os.devnull, "w")
+
+    @contextmanager
+    def _unheard(self) -> Iterator[None]:
+        """These hooks are called once more, where results are shown: what they print there is enough."""
+        with redirect_stdout(self._nowhere), redirect_stderr(self._nowhere):
+            yield
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self) -> Generator[None]:
+        with self._unheard():
+            yield
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        with self._unheard():
+            yield
+        self.worker.send_report(report)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logfinish(self) -> Generator[None]:
+        with self._unheard():
+            yield
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -74,10 +103,6 @@ class WorkerPlugin:
     def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
         """pytest-timeout's thread ends the whole process: the agent, which has the same deadline, ends the item."""
         return True if settings.method == "thread" else None
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.worker.send_report(report)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -107,8 +132,9 @@ class WorkerPlugin:
 class Worker:
     """One warm process, from `hello` to `bye`."""
 
-    def __init__(self, session: pytest.Session, lookup: Lookup, given: Given) -> None:
+    def __init__(self, session: pytest.Session, lookup: Lookup, given: Given, forked: bool = True) -> None:
         self.session = session
+        self.forked = forked
         self.config = session.config
         self.lookup = lookup
         self.channel, self.lane, self.place, self.board = given.channel, given.lane, given.place, given.board
@@ -296,7 +322,8 @@ class Worker:
 
     def _finish_session(self) -> None:
         def finish() -> None:
-            pytest_inside.finish_session(self.session, int(self._any_failed))
+            session_end.finish_session(self.session, int(self._any_failed), self.forked)
+            print(end="", flush=True)  # a table that came after the controller's last line would look like nobody's
             if text := pytest_inside.output_to_wire(self.config):
                 self.send(messages.Output(self.place.env.get(xdist.WORKER, self.place.name), text))
 
@@ -355,7 +382,8 @@ def listen(config: pytest.Config) -> WorkerPlugin:
 def begin_in_fork(session: pytest.Session, base: Path | None, given: Given) -> None:
     """The rest of a forked worker's life. Never returns."""
     try:
-        settle_in(given.place, given.dump)
+        settle_in(given.dump)
+        move_in(given.place)
         no_terminal()
         known_leftovers.make_again()
         be_quiet(session.config)

@@ -1,0 +1,79 @@
+"""Conftests that run tests in a way of their own, print as tests go by, or share out devices among xdist's workers."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.warm_pytest
+
+ONCE = ["--ondol-judge=off", "--ondol-retries=0"]
+
+LOOPS = """
+    import os, pytest
+    class Loop:
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtestloop(self, session):
+            for item in session.items:
+                item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+            return True
+    def pytest_configure(config): config.pluginmanager.register(Loop())
+"""
+
+
+def test_a_loop_that_would_run_the_tests_in_the_controller_is_refused(suite) -> None:
+    """They ran there, on the devices that it must not touch, and nothing said so (quack's `--async-compile`)."""
+    suite.write(conftest=LOOPS, test_a="import os\ndef test_1(): open(os.environ['LOG'], 'a').write('ran\\n')\n")
+    ours = suite.ondol()
+    assert ours.status == 4, ours.output
+    assert "conftest.Loop has a pytest_runtestloop of its own" in ours.output
+    assert ours.log == []
+    assert suite.ondol("--collect-only", "-q").status == 0
+
+
+PRINTS = """
+    def pytest_runtest_logstart(nodeid): print(f"BEGINS {nodeid}")
+    def pytest_runtest_logreport(report): print(f"REPORT {report.nodeid} {report.when}")
+    def pytest_runtest_logfinish(nodeid): print(f"ENDS {nodeid}")
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-s"], ["--ondol-start=spawn"]])
+def test_what_a_conftest_prints_of_each_test_is_there_once(suite, flags) -> None:
+    """transformers and sglang print a line for every test: each came from the worker, too, and mixed with the others."""
+    suite.write(conftest=PRINTS, test_a="def test_1(): pass\ndef test_2(): pass\n")
+    ours = suite.pytest(*ONCE, *flags, devices="cpu:2")
+    for word, times in {"BEGINS": 2, "REPORT": 6, "ENDS": 2}.items():
+        assert ours.output.count(word) == times, ours.output
+
+
+#: As in flash-attention: the first worker asks for the devices, and the others wait for its answer.
+ELECTS = """
+    import os, pathlib, select, tempfile
+    def pytest_configure(config):
+        worker = os.environ.get("PYTEST_XDIST_WORKER")
+        answer = pathlib.Path(tempfile.gettempdir(), os.environ["ELECTION"])
+        if worker == "gw0": answer.write_text("0")
+        while worker and not answer.exists(): select.select([], [], [], 0.01)
+        if worker: os.environ["MY_NPU"] = answer.read_text()
+"""
+
+MEETS = """
+    import os, pathlib, select, tempfile
+    def test_{own}(device):
+        shared = pathlib.Path(os.environ["SHARED"])
+        (shared / "{own}").touch()
+        while not (shared / "{other}").exists(): select.select([], [], [], 0.01)
+        with open(os.environ["LOG"], "a") as log:
+            log.write(f"{{device.names}} {{os.environ['MY_NPU']}} {{tempfile.gettempdir() != str(shared)}}\\n")
+"""
+
+
+def test_workers_that_wait_for_each_other_meet_and_keep_their_own_device(suite) -> None:
+    """Each had a TMPDIR of its own from the beginning: they waited for ever. And all would have used the first device."""
+    suite.variables |= {"ELECTION": f"election-{suite.tag}", "TMPDIR": str(suite.path)}
+    suite.variables["SHARED"] = str(suite.path)
+    suite.write(conftest=ELECTS, test_a=MEETS.format(own="a", other="b"), test_b=MEETS.format(own="b", other="a"))
+    flags = ["--ondol-start=spawn", "--ondol-device-env=MY_NPU", "--ondol-timeout=100"]
+    ours = suite.pytest(*ONCE, *flags, devices="sim:2")
+    assert "2 passed" in ours.summary, ours.output
+    assert sorted(ours.log) == ["('sim0',) 0 True", "('sim1',) 1 True"], ours.output
