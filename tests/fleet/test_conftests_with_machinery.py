@@ -77,3 +77,80 @@ def test_workers_that_wait_for_each_other_meet_and_keep_their_own_device(suite) 
     ours = suite.pytest(*ONCE, *flags, devices="sim:2")
     assert "2 passed" in ours.summary, ours.output
     assert sorted(ours.log) == ["('sim0',) 0 True", "('sim1',) 1 True"], ours.output
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-start=spawn"]])
+def test_a_conftest_that_stops_the_session_in_a_worker_stops_the_run(suite, flags) -> None:
+    """A device that is gone fails every test: all of them were run."""
+    suite.write(
+        conftest="""
+            import pytest
+            @pytest.hookimpl(wrapper=True)
+            def pytest_runtest_makereport(item):
+                report = yield
+                if report.failed: item.session.shouldstop = "the device is gone"
+                return report
+        """,
+        test_a="import pytest\n@pytest.mark.parametrize('n', range(40))\ndef test_a(n): assert n\n",
+    )
+    plain, ours = suite.plain(), suite.pytest(*ONCE, *flags)
+    assert (plain.status, ours.status) == (2, 2), ours.output
+    assert "Interrupted: the device is gone" in ours.output
+    assert "not-run" in ours.verdicts.values()
+
+
+IDS = {
+    # PyTorch's reruns of disabled tests.
+    "copies": """
+        import copy
+        def pytest_collection_modifyitems(items):
+            items += [copy.copy(item) for item in items]
+            for item in items: item._initrequest()
+    """,
+    # TensorRT-LLM puts the name of a GPU before each.
+    "prefixes": """
+        import pytest
+        class Case(pytest.Item):
+            def runtest(self): assert self.name == "good"
+        class Cases(pytest.File):
+            def collect(self):
+                for name in ("good", "bad"): yield Case.from_parent(self, name=name, nodeid=f"H200/cases.txt::{name}")
+        def pytest_collect_file(parent, file_path):
+            if file_path.name == "test_a.py": return Cases.from_parent(parent, path=file_path)
+    """,
+}
+
+
+@pytest.mark.parametrize("way", IDS)
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_ids_that_lead_to_two_items_or_to_no_file_are_found(suite, way, start) -> None:
+    suite.write(conftest=IDS[way], test_a="def test_good(tmp_path): pass\ndef test_bad(): assert 0\n")
+    plain, ours = suite.plain(), suite.pytest(*ONCE, f"--ondol-start={start}")
+    assert ours.summary == plain.summary, ours.output
+    assert ours.outcomes == plain.outcomes
+
+
+#: As quack does in workers of xdist, while a kernel is compiled.
+PUTS_OFF = """
+    import os, pytest
+    from _pytest.runner import runtestprotocol
+    class Later:
+        put_off = []
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_runtest_protocol(self, item):
+            self.put_off.append(item)
+            if item.name == "test_1": return True
+            for one in self.put_off:
+                for report in runtestprotocol(one, log=False, nextitem=None): one.ihook.pytest_runtest_logreport(report=report)
+            return True
+    def pytest_configure(config): config.pluginmanager.register(Later())
+"""
+
+
+def test_a_test_that_was_put_off_is_an_error_of_its_own(suite) -> None:
+    """The next one was called failed, and why the first one was an error nobody said."""
+    suite.write(conftest=PUTS_OFF, test_a="def test_1(): assert 0\ndef test_2(): pass\n")
+    ours = suite.pytest(*ONCE)
+    assert ours.verdicts == {"test_1": "error", "test_2": "passed"}
+    assert "nobody reported on it while it ran: a conftest or plugin with a pytest_runtest_protocol" in ours.output
+    assert ours.status == 1

@@ -57,6 +57,9 @@ def of_reports(reports: Sequence[Report]) -> Verdict:
     return outcomes.get("call", outcomes.get("setup", Verdict.ERROR))
 
 
+NOTHING_SAID = (
+    "nobody reported on it while it ran: a conftest or plugin with a pytest_runtest_protocol of its own put it off"
+)
 _BY_ENDING: dict[How, tuple[Verdict, Cause]] = {
     "crashed": (Verdict.CRASHED, Cause.CRASHED),
     "timeout": (Verdict.TIMEOUT, Cause.TIMEOUT),
@@ -110,7 +113,7 @@ def _judge_ending(ending: Ended, text: str, dirt_fails: bool) -> tuple[Verdict, 
         return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending.poison}"
     if verdict.bad:
         cause = Cause.DEVICE if ending.fault or is_device_fault(text) else Cause.FAILED
-        return verdict, cause, _first_line(text)
+        return verdict, cause, _first_line(text) if ending.reports else NOTHING_SAID
     if dirt_fails and ending.dirt:
         kinds = ", ".join(f"{kind}: {what}" for kind, what in ending.dirt)
         return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"

@@ -46,7 +46,7 @@ REPORTERS = (
 INPUT, MOST_INPUT = "ONDOL_WORKERINPUT", 32768
 
 #: Ride along with a serialised report.
-SUBTESTS, BENCHMARKS = "ondol_failed_subtests", "ondol_benchmarks"
+SUBTESTS, BENCHMARKS, STOP = "ondol_failed_subtests", "ondol_benchmarks", "ondol_stop"
 #: What pytest-benchmark takes from the fixture that measured.
 _MEASURED = ("name", "fullname", "group", "param", "params", "extra_info")
 
@@ -386,6 +386,9 @@ def report_to_wire(
         data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
     if measured := _take_benchmarks(config):
         data[BENCHMARKS] = measured
+    session: Any = config.pluginmanager.get_plugin("session")
+    if session is not None and session.shouldstop:  # set by a conftest: `-x`, which sets the other one, is not ours
+        data[STOP] = str(session.shouldstop)
     return data
 
 
@@ -424,7 +427,9 @@ def reports_from_wire(item: pytest.Item, reports: Sequence[dict[str, Any]]) -> l
 def report_from_wire(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     """JSON has no tuples; reporters look at some of these with isinstance."""
     data, config = dict(data), item.config
-    subtests = data.pop(SUBTESTS, 0)
+    subtests, stop = data.pop(SUBTESTS, 0), data.pop(STOP, "")
+    if stop:
+        item.session.shouldstop = stop
     _bring_benchmarks_home(config, data.pop(BENCHMARKS, []))
     data["location"] = tuple(data["location"])
     if isinstance(data.get("longrepr"), list):

@@ -147,7 +147,8 @@ class Worker:
         self._current: RunItem | None = None
         self._previous: pytest.Item | None = None
         self._held: list[bytes] = []
-        #: The last report of the item that runs.
+        #: The id of the item that runs, and its last report.
+        self._running = ""
         self._reported: pytest.TestReport | None = None
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = self.place
@@ -175,6 +176,8 @@ class Worker:
     def send_report(self, report: pytest.TestReport) -> None:
         """It waits for the end of its item: every message wakes three processes. On the board it outlives us."""
         self._be_ourselves()
+        if report.nodeid != self._running and any(one.nodeid == report.nodeid for one in self.session.items):
+            return  # of an item that somebody had put off, and that has its verdict: this one must not be blamed for it
         self._any_failed |= report.failed
         report.sections = [(name, shorten(text)) for name, text in report.sections]
         data = pytest_inside.report_to_wire(self.config, report, self._reported)
@@ -231,7 +234,7 @@ class Worker:
             self._prepare(item, message)
             return None
         self._leave_the_previous_for(item)
-        self._current = message
+        self._current, self._running = message, item.nodeid
         item.ondol_prepared = message.prepared  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
         self.baseline = self._before or (hygiene.take() if self._must_be_clean(message) else None)
