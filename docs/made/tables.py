@@ -35,7 +35,7 @@ On the command line and in variables they are errors.
 **What a project's file can say.** *Convenience*: always. *Trust*: on CI never, because a pull request can edit the
 file; off CI in a checkout of your own (git's `safe.directory` rule), except where it says *user, site*. It can always
 *tighten*: `publish = "never"`, `frozen = true`, `strict = true`, `require-warm = true`, `share = "off"`, fewer `tools`.
-What was passed over is shown once, with what to type instead.
+What is ignored is shown once, with what to type instead.
 `trusted-jobs` has neither flag nor variable: [why](../how-to/run-strangers-code.md#jenkins).
 
 A flag belongs to the commands that need it; `ondol COMMAND --help` lists them. The variable and the key count for all

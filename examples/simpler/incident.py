@@ -177,7 +177,7 @@ def whole_batch(story: showing.Story, place: Path) -> dict[str, object]:
     items = {_short(item): item for item in first.get("items", [])}
     story.say("The whole batch, with all of that in it, and device 1 bad. The tables of both passes:")
     story.show(_tables(ended), most=20)
-    story.show(ended.lines("set aside: ")[:1])
+    story.show(ended.lines("quarantined: ")[:1])
     by_process: dict[str, set[str]] = {}
     for runtime, _device, pid in bench.noted("open"):
         by_process.setdefault(pid, set()).add(runtime)

@@ -115,7 +115,7 @@ def _odd_variables(env: Mapping[str, str]) -> list[str]:
     for name in env:
         if name in known:
             if known[name].least == FILES_ONLY:
-                remarks.append(f"{name} passed over, because only {USER_FILE} or {SITE_FILE} can say that")
+                remarks.append(f"{name} ignored, because only {USER_FILE} or {SITE_FILE} can say that")
         elif name.startswith(PREFIX) and name not in INTERNAL:
             # Without what all of them have in common, which would make everything alike.
             likely = {variable.removeprefix(PREFIX): variable for variable in known}
@@ -133,7 +133,7 @@ def _passed_over(file: SettingsFile, keys: list[str]) -> str:
     options = [option for option in BY_NAME.values() if option.key in keys]
     typed = " ".join(option.flag for option in options if option.least != FILES_ONLY)
     instead = " or ".join(filter(None, (typed, f"{USER_FILE} or {SITE_FILE}")))
-    return f"{printable(file.path)}: {', '.join(keys)} passed over, because {why} (instead: {instead})"
+    return f"{printable(file.path)}: {', '.join(keys)} ignored, because {why} (instead: {instead})"
 
 
 def _from_file(file: SettingsFile) -> tuple[dict[str, Value], list[str]]:

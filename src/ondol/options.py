@@ -99,8 +99,8 @@ _TEST = "test config pytest ini"
 #: What `ondol test` must know before there is a pytest, and what is different in every run.
 _BEFORE = "test config pytest"
 _PAGE = "write a page here that needs nothing else: timeline, failures by cause, devices, caches"
-_AGAINST = "in that page: what fails newly and what was mended since this run: a journal, latest, or a run's name"
-_TUNING = "share what autotuning measured and is kept anyway"
+_AGAINST = "on that page, show new failures and fixed tests since this run: a journal, latest, or a run's name"
+_TUNING = "share autotuning results that the program keeps"
 
 # fmt: off
 OPTIONS: tuple[Option, ...] = (
@@ -198,7 +198,7 @@ OPTIONS: tuple[Option, ...] = (
            "end an item that neither prints nor progresses for this long; 0 = never"),
     Option(_TEST, "session-timeout", "duration", 0.0, "TIME",
            "deadline of the whole run: stop, report, exit 124; 0 = none"),
-    Option(_TEST, "grace", "duration", 3.0, "TIME", "between TERM and KILL"),
+    Option(_TEST, "grace", "duration", 3.0, "TIME", "time between SIGTERM and SIGKILL"),
     Option(_TEST, "reap-timeout", "duration", 60.0, "TIME",
            "a killed process that is not gone by then makes its device lost"),
     Option(_TEST, "native-stacks", "duration", 5.0, "TIME",
@@ -209,7 +209,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(_TEST, "judge", "choice", "on", "on|off",
            "judge a failure in a warm worker once more in a fresh one; stops after 20 confirmed failures"),
     Option(_TEST, "flaky", "choice", "pass", "pass|fail", "what a flaky item counts as"),
-    Option(_TEST, "isolate", "choice", "worker", "worker|item", "one process for each of these"),
+    Option(_TEST, "isolate", "choice", "worker", "worker|item",
+           "what gets a process of its own: each worker, or each item"),
     Option(_TEST, "hygiene", "choice", "report", "off|report|recycle|fail",
            "what to do about what items leave behind; an item with a process of its own is looked at only for `fail`"),
     Option(_TEST, "recycle-after", "count", 0, "N", "replace a worker after this many items; 0 = never"),
@@ -248,12 +249,12 @@ OPTIONS: tuple[Option, ...] = (
            "print JSON", TYPED),
     Option("gc doctor store:gc store:adopt", "dry-run", "flag", False, "",
            "say what would be done, and change nothing", TYPED),
-    Option("explain doctor store:revoke", "list", "flag", False, "", "list all there are", TYPED),
+    Option("explain doctor store:revoke", "list", "flag", False, "", "list all of them", TYPED),
     Option("open", "format", "choice", "env", "env|docker|podman|apptainer|enroot|pyxis|slurm|github|json",
            "what to print (default: env, for sh and bash)", TYPED),
     Option("open", "at", "text", None, "PATH",
            "the room's path inside the container (default: /ondol/room)", TYPED),
-    Option("open", "uid", "count", None, "N", "who uses it, as this side of the wall numbers users", TYPED),
+    Option("open", "uid", "count", None, "N", "UID of the job's user, as it is numbered outside the container", TYPED),
     Option("open", "room-file", "text", "", "FILE", "write the room's path here, for `ondol close`", TYPED),
     Option("close", "status", "text", None, "N",
            "how the job ended: a number, or your CI system's word for it (success, failure, cancelled …)", TYPED),
@@ -279,24 +280,25 @@ OPTIONS: tuple[Option, ...] = (
     Option("doctor", "limit", "positive", 200_000, "N", "files and directories to look at, for each PATH", TYPED),
     Option("doctor", "walk-time", "duration", 60.0, "TIME", "how long to walk through each PATH", TYPED),
     Option("doctor", "timeout", "duration", None, "TIME", "give up on a check that takes longer than this", TYPED),
-    Option("key", "for", "choice", "user", "user|site|store", "whose trust", TYPED),
+    Option("key", "for", "choice", "user", "user|site|store",
+           "who trusts the key: you, everybody on this machine, or all readers of the store", TYPED),
     Option("key", "scopes", "text", "*", "SCOPES", "where its signatures count (default: everywhere)", TYPED),
     Option("key", "comment", "text", "", "TEXT", "what people call it", TYPED),
     Option("node", "check", "flag", False, "", "say which Ondol and pytest are here, and end", TYPED),
     Option("store:init", "writers", "text", "", "WHO[:SCOPE],…",
            "who may publish for everybody: UIDs, users, @GROUPs, any; with :SCOPE only there (3001:pr-*)", TYPED),
     Option("store:init", "require-signature", "text", "", "SCOPES", "scopes whose entries must be signed", TYPED),
-    Option("store:require-signature", "off", "flag", False, "", "no longer in these scopes", TYPED),
+    Option("store:require-signature", "off", "flag", False, "", "stop demanding signatures in these scopes", TYPED),
     Option("store:revoke", "run", "text", "", "RUN", "what this run of a CI system made", TYPED),
     Option("store:revoke", "commit", "text", "", "COMMIT", "what was made of this commit", TYPED),
     Option("store:revoke", "owner", "text", "", "UID", "what this user made", TYPED),
     Option("store:revoke", "scope", "text", "", "SCOPE", "what is in this scope", TYPED),
     Option("store:revoke", "key", "text", "", "KEY", "what this key has signed", TYPED),
     Option("store:revoke", "entry", "text", "", "ENTRY", "this entry", TYPED),
-    Option("store:revoke", "undo", "text", "", "NAME", "one of --list counts no longer", TYPED),
+    Option("store:revoke", "undo", "text", "", "NAME", "undo this revocation: a name from --list", TYPED),
     Option("store:revoke", "before", "text", None, "TIME",
            "only what was published before: 2026-11-15T08:00, or 2d (ago)", TYPED),
-    Option("store:revoke", "why", "text", "", "TEXT", "for those who ask later", TYPED),
+    Option("store:revoke", "why", "text", "", "TEXT", "the reason, which --list shows", TYPED),
     Option("store:ls", "tool", "text", "", "NAME", "only this tool's", TYPED),
     Option("store:ls", "in-scope", "text", "", "NAME", "only this scope's", TYPED),
     Option("store:verify", "keep", "flag", False, "", "report bad packs and leave them where they are", TYPED),
@@ -307,9 +309,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("store:gc", "max-age", "duration", None, "TIME", "remove what was not useful for this long", TYPED),
     Option("store:gc", "min-free", "size", None, "SIZE", "leave at least this much free on its file system", TYPED),
     Option("store:gc", "pr-age", "duration", 14 * 86400.0, "TIME", "the same for pull requests' entries", TYPED),
-    Option("store:adopt", "tool", "text", "triton", "NAME", "whose cache it is", TYPED),
+    Option("store:adopt", "tool", "text", "triton", "NAME", "the tool that wrote the cache", TYPED),
 )
 # fmt: on
+#: In help, a new group begins with these options.
+GROUPS = {
+    "devices": "where tests run",
+    "timeout": "time limits",
+    "retry-on": "verdicts and workers",
+    "journal": "reports and past runs",
+}
 #: What has a value in every command: settings, by name.
 BY_NAME = {option.name: option for option in OPTIONS if option.least != TYPED}
 #: Options `--ondol-NAME` of pytest.

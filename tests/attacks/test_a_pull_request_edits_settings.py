@@ -51,9 +51,9 @@ def test_run_publishes_nothing_into_main(program: Program, store_path: Path, che
     assert job.status == 0
     assert (titles(store_path), titles(store_path, PULL_REQUEST_SCOPE)) == (set(), {"k"})
     assert not (checkout / "report.json").exists()
-    told = [line for line in job.stderr.splitlines() if "passed over" in line]
+    told = [line for line in job.stderr.splitlines() if "ignored" in line]
     assert len(told) == 1, job.stderr
-    assert "publish, scope, trust, trusted-jobs, json passed over" in told[0]
+    assert "publish, scope, trust, trusted-jobs, json ignored" in told[0]
     assert "pull request" in told[0]
     assert "--scope --publish --trust --json or ~/.config/ondol/ondol.toml or /etc/ondol/ondol.toml" in told[0]
 
@@ -84,7 +84,7 @@ def test_the_action_publishes_nothing_into_main(
     env = {**PULL_REQUEST, **{name: str(path) for name, path in files.items()}, "RUNNER_TEMP": str(tmp_path), **inputs}
     opened = program.run([node, str(ROOT / "action" / "open.js")], cwd=checkout, env=env)
     assert opened.returncode == 0, opened
-    assert opened.stderr.count("passed over") == 1
+    assert opened.stderr.count("ignored") == 1
     variables = dict(line.split("=", 1) for line in files["GITHUB_ENV"].read_text().splitlines())
     standin = [program.python, str(program.programs / "standin.py"), "k"]
     assert program.run(standin, cwd=checkout, env=variables).returncode == 0
@@ -145,7 +145,7 @@ def test_a_checkouts_file_is_no_source_of_trust_on_ci(
         found = load(checkout / "deep", **system)
     assert found.value(option.name) == option.default
     assert found.origin(option.name) == "default"
-    assert f"{option.key} passed over" in found.remarks[0]
+    assert f"{option.key} ignored" in found.remarks[0]
     assert found.warnings == []
 
 
@@ -176,7 +176,7 @@ def test_home_in_the_checkout_does_not_make_it_the_users_file(checkout: Path, ho
         env["GITHUB_WORKSPACE"] = str(checkout)
     found = load(checkout / "deep", CI="true", **env)
     assert (found.scope, found.publish, found.trust, found.trusted_jobs) == ("auto", "auto", [], [])
-    assert "passed over" in found.remarks[0]
+    assert "ignored" in found.remarks[0]
 
 
 def test_the_users_and_the_sites_file_decide_on_ci(
@@ -254,7 +254,7 @@ def test_a_guards_cache_healing_and_report_are_not_a_projects_to_name(
     for env in ({}, PULL_REQUEST):
         done = program.ondol("guard", "--", uv, "sync", cwd=checkout, env=env)
         assert (done.returncode, done.stdout) == (0, "it ran\n"), done
-        assert "guard.cache, guard.heal, guard.json passed over" in done.stderr
+        assert "guard.cache, guard.heal, guard.json ignored" in done.stderr
         assert "(instead: --cache --heal --json or ~/.config/ondol/ondol.toml" in done.stderr
         assert {path.name: path.read_text() for path in home.iterdir()} == {"precious": "mine"}
     (checkout / "ondol.toml").write_text('[guard]\nheal = "off"\n')  # which only makes the guard do less

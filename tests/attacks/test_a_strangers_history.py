@@ -84,7 +84,7 @@ def test_strangers_runs_count_only_for_who_trusts_them(program: Program, public:
     env = {"HOME": str(home)}
     told = program.ondol("history", "--history", str(where), uid=1000, env=env)
     assert told.stdout.startswith("0 runs of 0 tests")
-    assert "1 file of this history passed over" in told.stderr
+    assert "1 file of this history ignored" in told.stderr
     told = program.ondol("history", "--history", str(where), "--trust", "1001", uid=1000, env=env)
     assert "1 run of 2 tests" in told.stdout
     store = public / "store-of-history"

@@ -98,7 +98,7 @@ def test_no_file_of_ours_is_overwritten(program: Program, common: Path, below: P
         run(program, place)
         assert precious.read_text() == "mine"
     write_as(0, below / "ondol.toml", f'json = "{precious}"\n')  # nor by one of our own: a clone's file is "ours" too
-    assert "json passed over" in str(run(program, below)["stderr"])
+    assert "json ignored" in str(run(program, below)["stderr"])
     assert precious.read_text() == "mine"
 
 

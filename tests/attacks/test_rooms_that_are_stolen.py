@@ -46,7 +46,7 @@ def test_room_is_not_made_where_others_can_replace_it(program: Program, base: Pa
     done = program.ondol("run", "--room-dir", str(base), "--", "sh", "-c", "echo $TMPDIR", uid=ME)
     assert done.returncode == 0
     assert done.stdout.startswith(f"{base}/") is good, done.stderr
-    assert ("was passed over" in done.stderr) is not good
+    assert ("is not used" in done.stderr) is not good
     said = program.ondol("doctor", "--only", "rooms", env={"ONDOL_ROOM_DIR": str(base)}, uid=ME)
     assert (f"{base} cannot be used" in said.stdout) is not good, said.stdout
     assert ("can replace what is in it" in said.stdout) is not good

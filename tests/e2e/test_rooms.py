@@ -110,7 +110,7 @@ def test_stale_or_hostile_tmpdir_does_not_fail_the_job(run: Run, store_path: Pat
 def test_unusable_room_dir_is_passed_over_and_said(run: Run, store_path: Path) -> None:
     job = run(store_path, "--room-dir", "/no/such/directory")
     assert job.status == 0
-    assert "room-dir /no/such/directory (from command line) was passed over" in job.warnings[0]
+    assert "room-dir /no/such/directory (from command line) is not used" in job.warnings[0]
 
 
 @pytest.fixture

@@ -226,12 +226,12 @@ def test_a_device_is_set_aside_on_evidence_and_everywhere_reported(suite) -> Non
     (quarantine,) = result.record.quarantines
     assert quarantine.device == "sim0"
     assert len(quarantine.items) >= 3
-    assert "set aside: sim0" in result.output
+    assert "quarantined: sim0" in result.output
     from ondol.report import run_json, run_junit, run_markdown
 
     assert "quarantine.sim0" in run_junit.render(result.record)
     assert json.loads(run_json.render(result.record))["quarantined"][0]["device"] == "sim0"
-    assert "`sim0` was set aside" in run_markdown.render(result.record)
+    assert "`sim0` was quarantined" in run_markdown.render(result.record)
 
 
 def test_one_deterministic_failure_burns_no_device(suite) -> None:

@@ -150,7 +150,7 @@ def test_a_device_where_no_runtime_opens_is_set_aside(suite) -> None:
     (quarantine,) = result.record.quarantines
     assert quarantine.device == "sim0"
     assert "507899" in quarantine.why
-    assert "set aside: sim0: " in result.output
+    assert "quarantined: sim0: " in result.output
     assert {item.attempts[-1].device for item in result.record.items} == {"sim1"}
 
 

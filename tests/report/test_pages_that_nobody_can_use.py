@@ -244,7 +244,7 @@ def test_what_a_run_of_devices_and_tools_has_to_say(window: Callable[..., Window
     expect(page.locator("#suspects")).to_contain_text("State-leak suspects")
     expect(page.locator("#suspects").get_by_role("button")).to_have_text("test_a.py::test_leak")
     device = page.locator("#devices tr", has_text="gpu1")
-    expect(device).to_contain_text("set aside: its probe failed")
+    expect(device).to_contain_text("quarantined: its probe failed")
     expect(device).to_contain_text("probes: no answer in 30 s")
     expect(device.get_by_role("button")).to_have_text("test_a.py::test_witness")
     cells = page.locator("#cache tbody td").all_text_contents()

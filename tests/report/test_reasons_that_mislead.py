@@ -89,7 +89,7 @@ def test_a_device_that_was_set_aside_early() -> None:
     told = Told(2, 2).ran(0.2, 5.0, 0, "gpu0").at(5.0, journal.Quarantine("gpu1", "two crashes", [0]))
     reasons = told.ran(5.0, 100.0, 1, "gpu0").over(100.1)
     aside = next(r for r in reasons if r.kind == "lost")
-    assert aside.text == "Device gpu1 was set aside 5.00 s into the run, and the others did its work: two crashes."
+    assert aside.text == "Device gpu1 was quarantined 5.00 s into the run, and the others did its work: two crashes."
     assert round(aside.seconds) == 48
 
 

@@ -15,6 +15,7 @@ from ondol.options import Option
 from ondol.trust.settings import load
 
 Body = Callable[[argparse.Namespace], int | None]
+Group = argparse._ActionsContainer
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,8 +58,11 @@ def parser(command: str, description: str, examples: str = "", usage: str | None
         allow_abbrev=False,
     )
     made.set_defaults(of=command)
+    group: Group = made
     for option in options.of(command):
-        _add(made, option)
+        if command == "test" and option.name in options.GROUPS:
+            group = made.add_argument_group(options.GROUPS[option.name])
+        _add(group, option)
     return made
 
 
@@ -82,7 +86,7 @@ def command(
     return around
 
 
-def _add(target: Parser, option: Option) -> None:
+def _add(target: Group, option: Option) -> None:
     names = [name for name in (option.short, option.flag) if name]
     typed = option.least == options.TYPED
     text = option.about() if typed else f"{option.about()} [{option.variable}]"

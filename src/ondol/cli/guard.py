@@ -50,7 +50,7 @@ def _named_cache(settings: Settings) -> str:
     except UsageError as error:
         if settings.origin("guard-cache") == TYPED_HERE:
             raise
-        _tell(f"warning: {settings.origin('guard-cache')}: {error.what}, and is passed over")
+        _tell(f"warning: {settings.origin('guard-cache')}: {error.what}, and is ignored")
         return ""
     return str(settings.guard_cache)
 
@@ -97,7 +97,7 @@ def _conclude(report: Guard, settings: Settings) -> None:
     if settings.verbose:
         _tell(f"lock: {report.lock.standing or 'none'}")
         for reason in report.lock.passed:
-            _tell(f"lock passed over: {reason}")
+            _tell(f"lock not used: {reason}")
     if report.happened() and not settings.quiet:
         _tell(_summary(report))
     trouble = output.write_json(report.as_dict(), settings.guard_json) if settings.guard_json else ""
@@ -129,7 +129,7 @@ def _selftest(settings: Settings) -> int:
     proved = turns[0].standing and not clashes and waits
     output.say(f"lock: {turns[0].standing or 'none'}")
     for reason in turns[0].passed:
-        output.say(f"passed over: {reason}")
+        output.say(f"not used: {reason}")
     outcome = "one at a time" if proved else f"NOT one at a time: {units.plural(clashes, 'clash', 'clashes')}"
     output.say(f"{lock.PROCESSES} processes took it {len(turns)} times and waited {waits} times: {outcome}")
     return exitcodes.OK if proved else 1

@@ -37,7 +37,7 @@ def main(parsed: argparse.Namespace) -> None:
     runs, passed_over = kept.runs(settings.history, past_runs.believed(settings))
     if passed_over:
         files = units.plural(passed_over, "file")
-        output.tell(f"ondol: {files} of this history passed over: damaged, or of users that you do not trust (--trust)")
+        output.tell(f"ondol: {files} of this history ignored: damaged, or of users that you do not trust (--trust)")
     where = settings.history or kept.folder()
     tests = past.fold(runs)
     choices = {"flaky": past.flakiest, "slow": past.slowest}

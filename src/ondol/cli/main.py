@@ -12,7 +12,7 @@ COMMANDS = {
     "run": ("run.main", "run a command with private, pre-filled compile caches"),
     "open": ("open_close.open_command", "open a room for a job that runs in a container, or over several CI steps"),
     "close": ("open_close.close_command", "harvest such a room, publish what is new, remove it"),
-    "gc": ("gc.main", "remove rooms that nobody closed and old journals, and say what only others can remove"),
+    "gc": ("gc.main", "remove rooms that were never closed and old journals; list what only other users can remove"),
     "test": ("test.main", "run a pytest suite on warm, supervised workers, one or more per device"),
     "report": ("report.main", "render the journal of a test run: JUnit, JSON, Markdown; compare two runs"),
     "history": ("history.main", "past test runs: what is flaky, what is slow, the story of one test"),

@@ -208,7 +208,7 @@ class RunRecord:
                 self.complete, self.status = True, event.status
             case journal.Quarantine():
                 self.quarantines.append(event)
-                self.notes.append(f"device {event.device} is set aside: {event.why}")
+                self.notes.append(f"device {event.device} is quarantined: {event.why}")
             case journal.AgentDied():
                 self.notes.append(f"the agent died ({event.why}); its workers were ended")
             case journal.Note():

@@ -60,7 +60,7 @@ def choose_base(job: Job) -> tuple[str, bool]:
     for passed, why in choice.passed:
         if passed.source == "--room-dir":
             origin = job.settings.origin("room-dir")
-            job.report.warn(f"room-dir {passed.path} (from {origin}) was passed over: {why} (using {base})")
+            job.report.warn(f"room-dir {passed.path} (from {origin}) is not used: {why} (using {base})")
     return base, shown.keeps_atime
 
 

@@ -247,7 +247,7 @@ def _tools(settings: Settings) -> tuple[set[str], list[Row]]:
     except UsageError as error:
         if settings.origin("tools") in ("command line", BY_NAME["tools"].variable):
             raise
-        settings.warnings.append(f"tools from {settings.origin('tools')} passed over: {error.line()}")
+        settings.warnings.append(f"tools from {settings.origin('tools')} ignored: {error.line()}")
         names = BY_NAME["tools"].default
         rows = {row.name: row for row in registry.choose(names)}
     if registry.AUTO in names:

@@ -43,7 +43,7 @@ class LiveView:
     def lines(self, record: RunRecord, now: float, columns: int = 80) -> list[str]:
         """Readable without colour: device, worker generation, items done, seconds against the usual ones, item."""
         found = []
-        aside = {one.device: f"set aside: {one.why}" for one in record.quarantines}
+        aside = {one.device: f"quarantined: {one.why}" for one in record.quarantines}
         last = {event.node: event for event in record.nodes}
         lost = {node for node, event in last.items() if isinstance(event, NodeLost)}
         for name, slot in record.slots.items():

@@ -21,7 +21,7 @@ def render(record: RunRecord) -> str:
         if not isinstance(node, NodeUp):
             lines.append(f"- node {code_span(node.node)} {_NODES[type(node)]}: {_one_line(node.why)}")
     for quarantine in record.quarantines:
-        lines.append(f"- device {code_span(quarantine.device)} was set aside: {_one_line(quarantine.why)}")
+        lines.append(f"- device {code_span(quarantine.device)} was quarantined: {_one_line(quarantine.why)}")
     for fatal in record.fatal:
         lines.append(f"- {code_span(fatal.file)} ended the process that collected it: {_one_line(fatal.why)}")
     lines += [f"- {_one_line(text)}" for text in record.expired]
@@ -64,7 +64,7 @@ def commands(record: RunRecord) -> list[str]:
             found.append(f"::error file={path},title={title}::{escape(item.why or item.verdict)}")
     found += [f"::error title=known to fail::{escape(text)}" for text in record.expired]
     for quarantine in record.quarantines:
-        title = escape(f"device {quarantine.device} set aside", value=True)
+        title = escape(f"device {quarantine.device} quarantined", value=True)
         found.append(f"::warning title={title}::{escape(quarantine.why)}")
     hidden = len(found) - ANNOTATIONS
     return found[:ANNOTATIONS] + ([f"::notice::and {hidden} more; see the step summary"] if hidden > 0 else [])

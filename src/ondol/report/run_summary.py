@@ -19,7 +19,7 @@ def lines(record: RunRecord, journal: Path) -> list[str]:
     found = [f"workers: {sum(slot.workers for slot in record.slots.values())}, {record.run.mode}"]
     for room in sorted(record.rooms, key=lambda room: room.node):
         found += [f"{room.node}: {line.removeprefix('ondol: ')}" for line in room.lines]
-    found += [f"set aside: {one.device}: {one.why}" for one in record.quarantines]
+    found += [f"quarantined: {one.device}: {one.why}" for one in record.quarantines]
     found += _some("flaky", [item for item in record.items if item.flaky])
     found += _some("known", [item for item in record.items if item.muted], lambda item: item.known)
     found += [f"error: {text}" for text in record.expired]

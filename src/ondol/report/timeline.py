@@ -50,7 +50,7 @@ class Mark(NamedTuple):
 
 #: Event → what it is called, and its fields that say where and why.
 _MARKS: dict[type, tuple[str, str, str]] = {
-    journal.Quarantine: ("set aside", "device", "why"),
+    journal.Quarantine: ("quarantined", "device", "why"),
     journal.AgentDied: ("agent died", "", "why"),
     journal.Stopped: ("stopped", "", "reason"),
     messages.NodeUp: ("node up", "node", "host"),

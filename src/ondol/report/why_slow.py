@@ -99,9 +99,11 @@ def _workers(lanes: list[DeviceLane]) -> Iterator[Reason]:
 
 def _set_aside(found: Timeline, lanes: int) -> Iterator[Reason]:
     for mark in found.marks:
-        if mark.kind in {"set aside", "node lost"}:
+        if mark.kind in {"quarantined", "node lost"}:
             left = found.seconds - mark.at
-            what = f"Device {mark.where} was set aside" if mark.kind == "set aside" else f"Node {mark.where} was lost"
+            what = (
+                f"Device {mark.where} was quarantined" if mark.kind == "quarantined" else f"Node {mark.where} was lost"
+            )
             text = f"{what} {units.seconds(mark.at)} into the run, and the others did its work: {mark.text}."
             yield Reason("lost", left / max(1, lanes), text)
 

@@ -52,7 +52,7 @@ def _check(path: Path, entry: Any, runtimes: dict[str, type], seen: set[str]) ->
         raise TaskFileError(f"{path}: a task is a table with a name, and this one has no name: {entry!r:.200}")
     name = entry["name"]
     if name in seen:
-        raise TaskFileError(f"{path}: two tasks are called {name!r}: nobody could tell their results apart")
+        raise TaskFileError(f"{path}: two tasks are called {name!r}; names must be unique")
     seen.add(name)
     if "command" not in entry and entry.get("runtime") not in runtimes:
         hint = near(str(entry["runtime"]), runtimes) if "runtime" in entry else ""

@@ -89,7 +89,7 @@ class Losses:
             return []
         revoked = self._scheduler.device_lost(device)
         lost = self._scheduler.slots_on(device) if end_what_runs else []
-        ends = [messages.Lose(slot, f"device set aside: {why}") for slot in lost]
+        ends = [messages.Lose(slot, f"device quarantined: {why}") for slot in lost]
         return [journal.Quarantine(device, why, self._ledger.witnesses.get(device, [])), *ends, *revoked]
 
     def node_out(self, node: str, why: str, *, end_what_runs: bool = True) -> list[Action]:

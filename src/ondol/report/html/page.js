@@ -172,7 +172,7 @@
       const busy = ran.reduce((sum, a) => sum + a.end - a.begin, 0), whole = (data.seconds || 1) * Math.max(1, lanes.length);
       const evidence = make("td", "", "long");
       const [why, witnesses] = data.aside[device] || [], probes = data.probes.filter(([name]) => name === device);
-      if (why) put(evidence, make("strong", "set aside: "), make("span", why), some(witnesses));
+      if (why) put(evidence, make("strong", "quarantined: "), make("span", why), some(witnesses));
       if (probes.length) put(evidence, make("p", `probes: ${probes.map(([, fault]) => fault || "healthy").join(", ")}`));
       if (!evidence.children.length) evidence.textContent = "–";
       const kills = lives.filter((life) => life[5]).length;
