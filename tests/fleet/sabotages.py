@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ondol.fleet import (
+    hooks_in_workers,
     journal,
     messages,
     pytest_inside,
     quarantine,
     record,
-    session_end,
     situation,
     starts,
     verdict,
@@ -114,7 +114,7 @@ def everything_is_taken_for_json() -> None:
 
 
 def sessions_of_workers_are_not_finished() -> None:
-    session_end.finish_session = lambda _session, _status, _forked: None
+    hooks_in_workers.finish_session = lambda _session, _status, _forked: None
 
 
 def debuggers_are_let_in() -> None:

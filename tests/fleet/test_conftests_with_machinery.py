@@ -46,6 +46,53 @@ def test_what_a_conftest_prints_of_each_test_is_there_once(suite, flags) -> None
         assert ours.output.count(word) == times, ours.output
 
 
+REPORTS = """
+    class Report:
+        def __init__(self): self.file = open("own.txt", "w")
+        def pytest_runtest_logreport(self, report):
+            print(report.nodeid, report.when, file=self.file, flush=True)
+        def pytest_sessionfinish(self): print("end", file=self.file, flush=True)
+    def pytest_configure(config):
+        if not hasattr(config, "workerinput"): config.pluginmanager.register(Report())
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-isolate=item"], ["--ondol-start=spawn"]])
+def test_a_report_that_a_conftest_writes_is_written_by_the_controller_alone(suite, flags) -> None:
+    """PyTorch's, of reruns. Every forked worker had it open, too, and wrote to it what it heard."""
+    suite.write(conftest=REPORTS, test_a="def test_1(): pass\ndef test_2(): pass\n")
+    suite.plain()
+    plain = (suite.path / "own.txt").read_text().splitlines()
+    suite.pytest(*ONCE, *flags, devices="cpu:2")
+    ours = (suite.path / "own.txt").read_text().splitlines()
+    assert sorted(ours) == sorted(plain)
+    assert ours[-1] == "end"
+
+
+TELLS = """
+    def pytest_collection_modifyitems(config, items):
+        config.pluginmanager.get_plugin("terminalreporter").write_line("BY THE REPORTER")
+        config.get_terminal_writer().line("BY THE WRITER")
+"""
+
+
+def test_what_a_conftest_says_of_the_collection_is_there_once(suite) -> None:
+    """Lightning and quack count what was collected: each spawned worker, which collects for itself, said so again."""
+    suite.write(conftest=TELLS, test_a="def test_1(): pass\n", test_b="def test_2(): pass\n")
+    ours = suite.pytest(*ONCE, "--ondol-start=spawn", devices="cpu:2")
+    for word in ("BY THE REPORTER", "BY THE WRITER"):
+        assert ours.output.count(word) == 1, ours.output
+
+
+@pytest.mark.parametrize("flags", [[], ["--ondol-start=spawn"]])
+def test_a_run_without_a_terminal_reporter_has_its_verdicts(suite, flags) -> None:
+    """Some runners load a reporter of their own instead. It ended with an INTERNALERROR."""
+    suite.write(test_a="def test_1(): pass\ndef test_2(): assert 0\n")
+    ours = suite.pytest(*ONCE, "-p", "no:terminal", *flags, devices="cpu:2")
+    assert ours.verdicts == {"test_1": "passed", "test_2": "failed"}, ours.output
+    assert ours.status == 1
+
+
 #: As in flash-attention: the first worker asks for the devices, and the others wait for its answer.
 ELECTS = """
     import os, pathlib, select, tempfile

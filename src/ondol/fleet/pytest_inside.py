@@ -35,13 +35,6 @@ from ondol.fleet.messages import once
 #: Options of reporters that write one file: the controller's pytest writes it, for all workers and nodes.
 REPORTS = ("xmlpath", "report_log", "htmlpath", "resultlog", "json_report_file")
 
-#: Where the plugins are that write such files, or finish the whole run: the controller's alone do.
-REPORTERS = (
-    *("_pytest.junitxml", "_pytest.cacheprovider", "_pytest.stepwise"),
-    *("pytest_reportlog", "pytest_html", "pytest_jsonreport", "pytest_github_actions_annotate_failures"),
-    *("ondol.pytest_runner", "ondol.testing.node"),
-)
-
 #: What conftests give to a worker, in its environment until it begins; a process cannot be given much more there.
 INPUT, MOST_INPUT = "ONDOL_WORKERINPUT", 32768
 
@@ -75,11 +68,12 @@ class Terminal:
 
     @property
     def file(self) -> Any:
-        return self._writer._file
+        return getattr(self._writer, "_file", None)
 
     @file.setter
     def file(self, file: Any) -> None:
-        self._writer._file = file
+        if self._writer is not None:  # `-p no:terminal`
+            self._writer._file = file
 
 
 def silence_terminal(config: pytest.Config) -> None:
@@ -92,7 +86,7 @@ def silence_terminal(config: pytest.Config) -> None:
 def announces_each_item(config: pytest.Config) -> tuple[Any, ...]:
     """The terminal, if it is verbose: its line before an item says what the line of the result will say again."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    return () if config.option.verbose <= 0 or reporter is None else (reporter,)
+    return () if reporter is None or config.option.verbose <= 0 else (reporter,)
 
 
 def own_capture(config: pytest.Config) -> list[int]:
@@ -147,13 +141,6 @@ def stay_out_of_the_way(config: pytest.Config, base: str) -> None:
     if base:
         os.makedirs(os.path.dirname(base), exist_ok=True)
         config.option.basetemp = base
-
-
-def unregister_reporters(config: pytest.Config) -> None:
-    """In a fork: what the controller's plugins have open they would write to twice, and finish under its hands."""
-    for plugin in list(config.pluginmanager.get_plugins()):
-        if type(plugin).__module__.startswith(REPORTERS):
-            config.pluginmanager.unregister(plugin)
 
 
 def _literal(values: Any) -> str | None:
@@ -236,15 +223,17 @@ def share_log_file(config: pytest.Config) -> None:
 
 
 @contextmanager
-def no_log_file(config: pytest.Config) -> Iterator[None]:
-    """While a file is collected again: what it logs then is in the file already."""
-    root, handler = logging.getLogger(), _log_file_handler(config)
-    there = handler in root.handlers
+def unheard(config: pytest.Config) -> Iterator[None]:
+    """While a file is collected again: what is logged, or written by the terminal's reporter, was there before."""
+    root, handler, terminal = logging.getLogger(), _log_file_handler(config), Terminal(config)
+    there, file = handler in root.handlers, terminal.file
     if there:
         root.removeHandler(handler)
     try:
-        yield
+        with open(os.devnull, "w") as terminal.file:
+            yield
     finally:
+        terminal.file = file
         if there:
             root.addHandler(handler)
 

@@ -105,7 +105,7 @@ class ItemFinder:
     def collect(self, file: str | None = None) -> None:
         """This file, or everything, as named on the command line."""
         session = self._session
-        with pytest_inside.no_log_file(session.config):
+        with pytest_inside.unheard(session.config):
             found = session.perform_collect(file and [str(session.config.rootpath / file)])
         self._items.update({item.nodeid: item for item in found if isinstance(item, pytest.Item)})
         if file:

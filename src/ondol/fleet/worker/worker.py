@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from ondol.fleet import known_leftovers, messages, pytest_inside, session_end, xdist
+from ondol.fleet import hooks_in_workers, known_leftovers, messages, pytest_inside, xdist
 from ondol.fleet.board import Given
 from ondol.fleet.messages import Done, FromWorker, Message, RunItem, as_block, to_json
 from ondol.fleet.starts import SECTION_LIMIT, Place
@@ -252,6 +253,7 @@ class Worker:
         if not isinstance(ahead, RunItem):
             ahead = None
         at = self.board.since
+        _show_what_was_printed()
         self.send(done._replace(begins=ahead.item if ahead else None, block=self._take_held(), at=at))
         return ahead
 
@@ -325,8 +327,7 @@ class Worker:
 
     def _finish_session(self) -> None:
         def finish() -> None:
-            session_end.finish_session(self.session, int(self._any_failed), self.forked)
-            print(end="", flush=True)  # a table that came after the controller's last line would look like nobody's
+            hooks_in_workers.finish_session(self.session, int(self._any_failed), self.forked)
             if text := pytest_inside.output_to_wire(self.config):
                 self.send(messages.Output(self.place.env.get(xdist.WORKER, self.place.name), text))
 
@@ -339,12 +340,19 @@ class Worker:
         try:
             self._leave_the_previous_for(None)
             self._finish_session()
+            _show_what_was_printed()
             pytest_inside.save_coverage(self.config)
             self.channel.send(messages.Left())
             pytest_inside.run_exit_handlers()
         except BaseException:
             status = 70
         os._exit(status)
+
+
+def _show_what_was_printed() -> None:
+    """Past the capture, by `capsys.disabled()` or a hook: after the controller's last line it would be nobody's."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
 
 
 def bounded(value: Any) -> Any:
@@ -368,7 +376,7 @@ def be_quiet(config: pytest.Config) -> None:
     if not config.pluginmanager.hasplugin(_NAME):
         pytest_inside.forget_exit_handlers()
         pytest_inside.silence_terminal(config)
-        pytest_inside.unregister_reporters(config)
+        hooks_in_workers.unregister_reporters(config)
         listen(config)
 
 

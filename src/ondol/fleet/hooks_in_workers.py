@@ -1,24 +1,48 @@
-"""The end of a worker's session: which of the suite's hooks run there, as they would in a worker of pytest-xdist.
+"""Whose hooks run in a worker, so that it is for conftests and plugins what a worker of pytest-xdist is.
 
-A forked worker has inherited a session that began in the controller. Who began something there, in
-`pytest_sessionstart`, ends it there: a directory or a server that the first worker takes away is missing to all others.
-A spawned worker began its session itself.
+A forked worker has inherited a session that began in the controller. Who only listens there hears of all results there.
+Who began something there, in `pytest_sessionstart`, ends it there: a directory or a server that the first worker takes
+away is missing to all others. A spawned worker began its session itself.
 """
 
 import inspect
 import os
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from ondol.fleet.pytest_inside import REPORTERS
-
+#: Where the plugins are that write such files, or finish the whole run: the controller's alone do.
+REPORTERS = (
+    *("_pytest.junitxml", "_pytest.cacheprovider", "_pytest.stepwise"),
+    *("pytest_reportlog", "pytest_html", "pytest_jsonreport", "pytest_github_actions_annotate_failures"),
+    *("ondol.pytest_runner", "ondol.testing.node"),
+)
 #: Modules stay registered, for their fixtures; what these would do at the end is the controller's.
 _THE_CONTROLLERS = (*REPORTERS, "pytest_benchmark")
 #: What a conftest has in it that does something else in workers.
 _KNOWS_WORKERS = re.compile(r"workerinput|workeroutput|xdist", re.IGNORECASE)
+
+
+def unregister_reporters(config: pytest.Config) -> None:
+    """In a fork: what the controller's plugins have open they would write to twice, and finish under its hands."""
+    for plugin in list(config.pluginmanager.get_plugins()):
+        if type(plugin).__module__.startswith(REPORTERS) or _only_listens(plugin):
+            config.pluginmanager.unregister(plugin)
+
+
+_LISTENING = {"pytest_runtest_logstart", "pytest_runtest_logreport", "pytest_runtest_logfinish"}
+_RUNNING = ("pytest_runtest_", "pytest_fixture_", "pytest_pyfunc_", "pytest_exception_")
+
+
+def _only_listens(plugin: object) -> bool:
+    """An object of a conftest or plugin that hears of results and does nothing else: the controller's hears all."""
+    if isinstance(plugin, ModuleType) or type(plugin).__module__.startswith(("_pytest.", "ondol.", "pluggy.")):
+        return False
+    hooks = {name for name in dir(plugin) if name.startswith(_RUNNING)}
+    return bool(hooks) and hooks <= _LISTENING
 
 
 def finish_session(session: pytest.Session, status: int, forked: bool) -> None:
