@@ -323,7 +323,8 @@ class Scheduler(Situation):
         if self._shares_memory(device):
             return 1
         held = [len(state.handed) for state in self._device_slots() if not state.down]
-        return max(1, min(self.depth, math.ceil((sum(held) + sum(map(len, self.pool))) / len(held))))
+        share = math.ceil((sum(held) + sum(map(len, self.pool))) / len(held))
+        return min(self.depth, max(2, share))  # with what follows at hand nobody waits for a message
 
     def _hand(self, state: SlotState, work: int) -> HandOut:
         need = self.works[work]
