@@ -225,6 +225,24 @@ def test_the_garbage_collector_looks_as_in_plain_pytest(seen) -> None:
     assert verdicts == ["passed"] * 5, ours.output
 
 
+LEAVES_WITH_THE_PROCESS = """
+import os
+class Held:
+    def __init__(self):
+        self.me, self.log, self.pid = self, os.open(os.environ["LOG"], os.O_WRONLY | os.O_APPEND), os.getpid()
+    def __del__(self, write=os.write, getpid=os.getpid):
+        if self.pid == getpid():
+            write(self.log, b"gone\\n")
+HELD = Held()
+"""
+
+
+def test_what_the_modules_hold_goes_with_the_process(suite) -> None:
+    """Extensions made with nanobind (Triton, JAX) look for what is left at the very end, and print pages about it."""
+    suite.write(conftest=LEAVES_WITH_THE_PROCESS, test_m="def test_m(): pass\n")
+    assert suite.plain().log == suite.pytest().log == ["gone"]
+
+
 def test_nobody_collects_what_the_import_left_before_the_tests_do(suite) -> None:
     """Whether a cycle still lives is what a test of a cache or of a leak is about."""
     suite.write(test_g=GARBAGE + "    def test_first(): assert MADE() is None\n", conftest="import gc\ngc.disable()\n")
