@@ -201,3 +201,18 @@ def test_a_test_that_was_put_off_is_an_error_of_its_own(suite) -> None:
     assert ours.verdicts == {"test_1": "error", "test_2": "passed"}
     assert "nobody reported on it while it ran: a conftest or plugin with a pytest_runtest_protocol" in ours.output
     assert ours.status == 1
+
+
+def test_a_fixture_that_ends_the_session_is_named_with_what_it_said(suite) -> None:
+    """DeepSpeed checks its torch like this. The items in hand were errors without a reason."""
+    suite.write(
+        conftest="""
+            import pytest
+            @pytest.fixture(autouse=True)
+            def check(): pytest.exit("this torch is too old", returncode=2)
+        """,
+        test_a="def test_1(): pass\n",
+    )
+    plain, ours = suite.plain(), suite.pytest(*ONCE)
+    assert (plain.status, ours.status) == (2, 2), ours.output
+    assert ours.record.items[0].why == "ended the session with pytest.exit: this torch is too old"

@@ -113,7 +113,8 @@ def _judge_ending(ending: Ended, text: str, dirt_fails: bool) -> tuple[Verdict, 
         return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending.poison}"
     if verdict.bad:
         cause = Cause.DEVICE if ending.fault or is_device_fault(text) else Cause.FAILED
-        return verdict, cause, _first_line(text) if ending.reports else NOTHING_SAID
+        ended = f"ended the session with pytest.exit: {ending.exit[0]}" if ending.exit else NOTHING_SAID
+        return verdict, cause, _first_line(text) if ending.reports else ended
     if dirt_fails and ending.dirt:
         kinds = ", ".join(f"{kind}: {what}" for kind, what in ending.dirt)
         return Verdict.ERROR, Cause.FAILED, f"left dirt behind ({kinds})"
