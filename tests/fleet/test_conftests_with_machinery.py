@@ -216,3 +216,45 @@ def test_a_fixture_that_ends_the_session_is_named_with_what_it_said(suite) -> No
     plain, ours = suite.plain(), suite.pytest(*ONCE)
     assert (plain.status, ours.status) == (2, 2), ours.output
     assert ours.record.items[0].why == "ended the session with pytest.exit: this torch is too old"
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_module_that_chooses_the_first_device_runs_on_that_of_its_worker(suite, start) -> None:
+    """Everybody who has one device writes this line. In spawned workers all tests of such a module were on one device."""
+    suite.write(
+        test_a="""
+            import os, pytest
+            os.environ["MY_NPU"] = "0"
+            @pytest.mark.parametrize("n", range(4))
+            def test_a(device, n): assert os.environ["MY_NPU"] == device.visible
+        """
+    )
+    flags = ["--ondol-device-env=MY_NPU", "--ondol-isolate=item", f"--ondol-start={start}"]
+    ours = suite.pytest(*ONCE, *flags, devices="sim:2")
+    assert "4 passed" in ours.summary, ours.output
+    assert {attempt.device for item in ours.record.items for attempt in item.attempts} == {"sim0", "sim1"}
+
+
+def test_a_hang_shows_its_stacks_after_a_fixture_that_puts_back_all_signals(suite) -> None:
+    """Lightning's does, after each test; the handler that writes the stacks is not Python's, and was lost."""
+    suite.write(
+        conftest="""
+            import pytest, signal
+            @pytest.fixture(autouse=True)
+            def put_back():
+                fixed = {signal.SIGKILL, signal.SIGSTOP}
+                before = {number: signal.getsignal(number) for number in signal.valid_signals() - fixed}
+                yield
+                for number, handler in before.items():
+                    if handler is not None: signal.signal(number, handler)
+        """,
+        test_a="""
+            import pytest, select
+            def test_1(): pass
+            @pytest.mark.ondol(timeout=1)
+            def test_2(): select.select([], [], [])
+        """,
+    )
+    ours = suite.pytest(*ONCE)
+    assert ours.verdicts == {"test_1": "passed", "test_2": "timeout"}, ours.output
+    assert "in test_2" in ours.record.items[1].attempts[0].dump

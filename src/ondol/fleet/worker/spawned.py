@@ -133,6 +133,10 @@ class SpawnedWorker:
         session.items = []
         return True
 
+    def pytest_collection_finish(self) -> None:
+        """A module may choose a device when it is imported (`os.environ["CUDA_VISIBLE_DEVICES"] = "0"`)."""
+        os.environ.update(self._given.place.env)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         given = self._given

@@ -45,9 +45,15 @@ def settle_in(dump_fd: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.enable(file=dump_fd, all_threads=True)
-    faulthandler.register(DUMP_SIGNAL, file=dump_fd, all_threads=True, chain=False)
+    show_stacks_when_asked(dump_fd)
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
         file.write(b"500")  # out of memory, the kernel should choose the test and not the supervisor
+
+
+def show_stacks_when_asked(dump_fd: int) -> None:
+    """Again for each item: fixtures that put back every signal's handler (Lightning) take away those of C, too."""
+    faulthandler.unregister(DUMP_SIGNAL)
+    faulthandler.register(DUMP_SIGNAL, file=dump_fd, all_threads=True, chain=False)
 
 
 def move_in(place: Place) -> None:
@@ -139,6 +145,7 @@ class Worker:
         self.config = session.config
         self.lookup = lookup
         self.channel, self.lane, self.place, self.board = given.channel, given.lane, given.place, given.board
+        self._dump = given.dump
         self.baseline: hygiene.Snapshot | None = None
         self._before: hygiene.Snapshot | None = None
         self.finished_wide = False
@@ -238,6 +245,7 @@ class Worker:
         self._current, self._running = message, item.nodeid
         item.ondol_prepared = message.prepared  # type: ignore[attr-defined]
         pytest_inside.reset_stop_flags(self.session)
+        show_stacks_when_asked(self._dump)
         self.baseline = self._before or (hygiene.take() if self._must_be_clean(message) else None)
         self.finished_wide, self._reported = False, None
         done = self._protocol(item, self._follower(item, message), Done(message.item, message.attempt, self.ran + 1))
