@@ -69,6 +69,25 @@ def test_a_report_that_a_conftest_writes_is_written_by_the_controller_alone(suit
     assert ours[-1] == "end"
 
 
+def test_a_listener_that_hands_over_what_it_heard_does_so(suite) -> None:
+    suite.write(
+        conftest="""
+            import os
+            class Counts:
+                heard = 0
+                def pytest_runtest_logreport(self, report): self.heard += 1
+                def pytest_sessionfinish(self, session):
+                    if hasattr(session.config, "workeroutput"): session.config.workeroutput["heard"] = self.heard
+                def pytest_testnodedown(self, node):
+                    with open(os.environ["LOG"], "a") as log: log.write(f"{node.workeroutput['heard']}\\n")
+            def pytest_configure(config): config.pluginmanager.register(Counts())
+        """,
+        test_a="def test_1(): pass\n",
+    )
+    suite.plugins.append("xdist")
+    assert suite.pytest(*ONCE).log == ["3"]
+
+
 TELLS = """
     def pytest_collection_modifyitems(config, items):
         config.pluginmanager.get_plugin("terminalreporter").write_line("BY THE REPORTER")

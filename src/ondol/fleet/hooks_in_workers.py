@@ -42,7 +42,7 @@ def _only_listens(plugin: object) -> bool:
     if isinstance(plugin, ModuleType) or type(plugin).__module__.startswith(("_pytest.", "ondol.", "pluggy.")):
         return False
     hooks = {name for name in dir(plugin) if name.startswith(_RUNNING)}
-    return bool(hooks) and hooks <= _LISTENING
+    return bool(hooks) and hooks <= _LISTENING and "workeroutput" not in _source(type(plugin))
 
 
 def finish_session(session: pytest.Session, status: int, forked: bool) -> None:
@@ -65,9 +65,14 @@ def _module(plugin: Any) -> str:
 def _ends_what_began_elsewhere(plugin: Any) -> bool:
     if not hasattr(plugin, "pytest_sessionstart") or not hasattr(plugin, "pytest_sessionfinish"):
         return False
-    file = inspect.getsourcefile(inspect.unwrap(plugin.pytest_sessionfinish)) or ""
-    installed = {"site-packages", "dist-packages"} & set(file.split(os.sep))
+    finish = inspect.unwrap(plugin.pytest_sessionfinish)
+    installed = {"site-packages", "dist-packages"} & set((inspect.getsourcefile(finish) or "").split(os.sep))
+    return not installed and not _KNOWS_WORKERS.search(_source(finish))
+
+
+def _source(what: Any) -> str:
+    """Of the whole file; empty where there is none."""
     try:
-        return not installed and not _KNOWS_WORKERS.search(Path(file).read_text(errors="replace"))
-    except OSError:
-        return False
+        return Path(inspect.getsourcefile(what) or "").read_text(errors="replace")
+    except (OSError, TypeError):
+        return ""
