@@ -114,3 +114,18 @@ def test_a_spawned_worker_is_unconfigured_as_it_was_configured(suite) -> None:
     )
     assert suite.pytest(*ONCE, "--ondol-start=spawn").log == ["gw0", "controller"]
     assert suite.pytest(*ONCE, "--ondol-start=fork").log == ["controller"]
+
+
+def test_a_session_fixture_knows_at_its_end_whether_anything_failed(suite) -> None:
+    """It keeps logs and directories then. Only the last item counted."""
+    suite.write(
+        conftest="""
+            import os, pytest
+            @pytest.fixture(scope="session", autouse=True)
+            def keeps(request):
+                yield
+                with open(os.environ["LOG"], "a") as log: log.write(f"{request.session.testsfailed}\\n")
+        """,
+        test_a=TWO,
+    )
+    assert suite.plain().log == suite.pytest(*ONCE).log == ["1"]

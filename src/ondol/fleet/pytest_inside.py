@@ -267,7 +267,8 @@ def reset_stop_flags(session: pytest.Session) -> None:
     """`-x` is the controller's decision; a failure here that is judged away must not stop this worker."""
     session.shouldfail = False
     session.shouldstop = False
-    session.testsfailed = 0
+    if session.config.getvalue("maxfail"):  # else fixtures may ask for it, to keep what a failure left
+        session.testsfailed = 0
 
 
 def teardown_to(session: pytest.Session, item: pytest.Item | None, blamed: pytest.Item) -> pytest.TestReport | None:
