@@ -77,3 +77,20 @@ def test_a_hook_that_ends_the_session_on_purpose_still_does(suite) -> None:
     ours = suite.pytest(*ONCE)
     assert ours.status == 7, ours.output
     assert "enough" in ours.output
+
+
+def test_a_hook_that_fails_in_a_worker_is_named_in_a_line_and_shown_whole_once(suite) -> None:
+    """The summary had the whole traceback, as one line."""
+    suite.write(
+        conftest="""
+            import os
+            MAIN = os.getpid()
+            def pytest_runtest_logreport(report):
+                if os.getpid() != MAIN and report.when == "call": raise LookupError("not here")
+        """,
+        test_a="def test_1(): pass\ndef test_2(): pass\n",
+    )
+    ours = suite.pytest(*ONCE)
+    assert ours.verdicts == {"test_1": "error", "test_2": "error"}
+    assert "error: test_a.py::test_1 and 1 more (escaped pytest: LookupError: not here)" in ours.output
+    assert re.search(r'^  File ".*conftest.py", line 5, in pytest_runtest_logreport$', ours.output, re.MULTILINE)

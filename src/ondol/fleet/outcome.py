@@ -73,6 +73,7 @@ def end_of(
 ) -> End:
     """The attempt as the record has it. `text` is its failure; `cache_fault` finds a cache's fault in such a text."""
     outcome, cause, reason = _judge_ending(ending, text, dirt_fails)
+    text = text or ending.escaped
     if cause is Cause.FAILED and text and (fault := cache_fault(text)):
         outcome, cause, reason = Verdict.CACHE_FAULT, Cause.CACHE, fault
     done = ending.how == "done"
@@ -107,7 +108,9 @@ def _judge_ending(ending: Ended, text: str, dirt_fails: bool) -> tuple[Verdict, 
         return *_BY_ENDING[ending.how], reason
     verdict = of_reports(ending.reports)
     if ending.escaped:
-        return Verdict.ERROR, Cause.FAILED, f"raised outside of the test, which pytest did not catch: {ending.escaped}"
+        # The last line of a traceback says what it was; all of it is the text.
+        last = ending.escaped.strip().splitlines()[-1]
+        return Verdict.ERROR, Cause.FAILED, f"raised outside of the test, which pytest did not catch: {last}"
     if ending.poison:
         # Also when it passed: its kernel failed after the item had looked.
         return verdict if verdict.bad else Verdict.ERROR, Cause.DEVICE, f"left the device unusable: {ending.poison}"

@@ -169,7 +169,8 @@ class PytestShow:
         phase = last.phase or ("teardown" if last.reports else "setup")
         # An item is shown once: what failed before its worker was gone stands in the report about its end.
         kept = [report for report in found if report.when != phase and not report.failed]
-        text = last.text if not last.reports and last.text else (item.why or last.reason)
+        untold = last.text and not any(report.failed for report in found)
+        text = last.text if untold else (item.why or last.reason)
         made = _made(node, phase, "", max(0.0, last.seconds - sum(report.duration for report in kept)))
         made.sections += [(f"Failure in {r.when} before", r.longreprtext) for r in found if r.failed]
         if last.phase:
