@@ -92,5 +92,8 @@ def test_a_hook_that_fails_in_a_worker_is_named_in_a_line_and_shown_whole_once(s
     )
     ours = suite.pytest(*ONCE)
     assert ours.verdicts == {"test_1": "error", "test_2": "error"}
-    assert "error: test_a.py::test_1 and 1 more (raised outside of the test, which pytest did not catch: LookupError: not here)" in ours.output
+    assert (
+        "error: test_a.py::test_1 and 1 more (raised outside of the test, which pytest did not catch: LookupError: not here)"
+        in ours.output
+    )
     assert re.search(r'^  File ".*conftest.py", line 5, in pytest_runtest_logreport$', ours.output, re.MULTILINE)
