@@ -226,7 +226,10 @@ def test_the_garbage_collector_looks_as_in_plain_pytest(seen) -> None:
 
 
 LEAVES_WITH_THE_PROCESS = """
-import os
+import os, sys, types
+extension = sys.modules["extension"] = types.ModuleType("extension")
+extension.__file__ = "extension.so"
+extension.Kernel = type("nb_type_0", (type,), {"__module__": "nanobind"})("Kernel", (), {})
 class Held:
     def __init__(self):
         self.me, self.log, self.pid = self, os.open(os.environ["LOG"], os.O_WRONLY | os.O_APPEND), os.getpid()

@@ -66,9 +66,25 @@ def take() -> Snapshot:
     )
 
 
-def _fds() -> frozenset[str]:
+class _Descriptors:
     """Open ones, without that which listing them needs: the next file opened would get its number."""
-    return frozenset(name for name in os.listdir("/proc/self/fd") if _is_open(int(name)))
+
+    def __init__(self) -> None:
+        self._listed: list[str] = []
+        self._open: frozenset[str] = frozenset()
+        self._listing = -1
+
+    def __call__(self) -> frozenset[str]:
+        listed = os.listdir("/proc/self/fd")
+        # The same list by the same descriptor: then nothing is different, and none of them need be looked at. That
+        # saves 50 µs an item, a tenth of what a trivial test takes.
+        if listed != self._listed or _is_open(self._listing):
+            self._listed, self._open = listed, frozenset(name for name in listed if _is_open(int(name)))
+            self._listing = next((int(name) for name in listed if name not in self._open), -1)
+        return self._open
+
+
+_fds = _Descriptors()
 
 
 def _is_open(fd: int) -> bool:
