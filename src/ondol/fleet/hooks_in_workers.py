@@ -45,6 +45,12 @@ def _only_listens(plugin: object) -> bool:
     return bool(hooks) and hooks <= _LISTENING and "workeroutput" not in _source(type(plugin))
 
 
+def others_listen(config: pytest.Config) -> bool:
+    """Whether a conftest or plugin has one of these hooks; most suites have none, and pay nothing for it."""
+    found = [one.plugin for hook in _LISTENING for one in getattr(config.hook, hook).get_hookimpls()]
+    return not all(_module(plugin).startswith(("_pytest.", "ondol.")) for plugin in found)
+
+
 def finish_session(session: pytest.Session, status: int, forked: bool) -> None:
     """What a worker of pytest-xdist does at its end: plugins and conftests write, or hand over, what they gathered."""
     manager = session.config.pluginmanager

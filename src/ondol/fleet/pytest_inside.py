@@ -376,9 +376,6 @@ def report_to_wire(
         data[SUBTESTS] = counts.get(getattr(report, "id", report.nodeid), 0)
     if measured := _take_benchmarks(config):
         data[BENCHMARKS] = measured
-    session: Any = config.pluginmanager.get_plugin("session")
-    if session is not None and session.shouldstop:  # set by a conftest: `-x`, which sets the other one, is not ours
-        data[STOP] = str(session.shouldstop)
     return data
 
 

@@ -13,8 +13,8 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,31 +69,6 @@ class WorkerPlugin:
     worker: Worker
     serving = False
 
-    def __init__(self) -> None:
-        self._nowhere = open(os.devnull, "w")
-
-    @contextmanager
-    def _unheard(self) -> Iterator[None]:
-        """These hooks are called once more, where results are shown: what they print there is enough."""
-        with redirect_stdout(self._nowhere), redirect_stderr(self._nowhere):
-            yield
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logstart(self) -> Generator[None]:
-        with self._unheard():
-            yield
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
-        with self._unheard():
-            yield
-        self.worker.send_report(report)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logfinish(self) -> Generator[None]:
-        with self._unheard():
-            yield
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
         self.worker.enter("setup")
@@ -110,6 +85,10 @@ class WorkerPlugin:
     def pytest_timeout_set_timer(self, settings: Any) -> bool | None:
         """pytest-timeout's thread ends the whole process: the agent, which has the same deadline, ends the item."""
         return True if settings.method == "thread" else None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.worker.send_report(report)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
@@ -136,6 +115,33 @@ class WorkerPlugin:
         self.worker.warn(data)
 
 
+class Unheard:
+    """Around hooks that are called once more where results are shown: what they print there is enough."""
+
+    def __init__(self) -> None:
+        self._nowhere = open(os.devnull, "w")
+
+    def _silence(self) -> Generator[None]:
+        streams = sys.stdout, sys.stderr
+        sys.stdout = sys.stderr = self._nowhere
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = streams
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self) -> Generator[None]:
+        yield from self._silence()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self) -> Generator[None]:
+        yield from self._silence()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logfinish(self) -> Generator[None]:
+        yield from self._silence()
+
+
 class Worker:
     """One warm process, from `hello` to `bye`."""
 
@@ -160,6 +166,8 @@ class Worker:
         self._reported: pytest.TestReport | None = None
         self._libraries = hygiene.Libraries()
         self.config.stash[DEVICE_KEY] = self.place
+        if hooks_in_workers.others_listen(self.config):
+            self.config.pluginmanager.register(Unheard())
         pytest_inside.be_xdist_worker(self.config, self.place.env)
         self._plugin = listen(self.config)
         self._plugin.worker = self
@@ -189,6 +197,8 @@ class Worker:
         self._any_failed |= report.failed
         report.sections = [(name, shorten(text)) for name, text in report.sections]
         data = pytest_inside.report_to_wire(self.config, report, self._reported)
+        if self.session.shouldstop:  # set by a conftest: `-x`, which sets the other one, is not ours
+            data[pytest_inside.STOP] = str(self.session.shouldstop)
         self._reported = report
         if report.failed:
             data["longrepr"] = bounded(data["longrepr"])
