@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from handmade import make_entry
 from ondol.host import files
+from ondol.job_report import JobReport
 from ondol.jobs import after
+from ondol.jobs.job import Job
 from ondol.store import lane, marker, pack
 from ondol.store.directory import DirectoryStore
+from ondol.tools import registry
 from people import Program, needs_root
 
 pytestmark = pytest.mark.warm
@@ -149,3 +154,18 @@ def test_versions_inside_a_cache_are_looked_at(tmp_path: Path) -> None:
         assert after._changed_since(1000, str(tmp_path))
         os.utime(path, (1000, 1000))
     assert not after._changed_since(1000, str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize(("used", "accused"), [(0, True), (3, False), (None, False)])
+def test_a_tool_is_named_only_if_its_room_is_known_to_be_unused(
+    tmp_path: Path, used: int | None, accused: bool
+) -> None:
+    """None: the room's file system keeps no access times, so what was filled may have served."""
+    (tmp_path / ".triton" / "cache").mkdir(parents=True)
+    report = JobReport(["true"], "", "main")
+    report.update("triton", filled=3, used=used)
+    rows = registry.choose(["triton"])
+    job = SimpleNamespace(ended=None, report=report, managed=rows, env={"HOME": str(tmp_path)})
+    report.run_seconds = 60.0
+    after._look_elsewhere(cast(Job, job))
+    assert bool(report.remarks) is accused

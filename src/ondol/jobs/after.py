@@ -129,7 +129,9 @@ def _look_elsewhere(job: Job) -> None:
     without_us = {name: value for name, value in job.env.items() if name not in job.report.env}
     for tool in job.managed:
         told, place = job.report.tools[tool.name], table.default_location(tool, without_us)
-        if not (told.used or told.new or told.remade) and _changed_since(began, place):
+        # Where access times tell nothing, what was filled may well have been used.
+        unused = told.used == 0 and not (told.new or told.remade)
+        if unused and _changed_since(began, place):
             variable = next(iter(tool.variables), "")
             # With --require-warm a job that compiled out of our sight must not pass for a warm one.
             job.report.update(tool.name, new_titles=(f"whatever was written to {place}",))
