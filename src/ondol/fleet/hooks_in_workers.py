@@ -72,8 +72,12 @@ def _ends_what_began_elsewhere(plugin: Any) -> bool:
     if not hasattr(plugin, "pytest_sessionstart") or not hasattr(plugin, "pytest_sessionfinish"):
         return False
     finish = inspect.unwrap(plugin.pytest_sessionfinish)
-    installed = {"site-packages", "dist-packages"} & set((inspect.getsourcefile(finish) or "").split(os.sep))
-    return not installed and not _KNOWS_WORKERS.search(_source(finish))
+    return not is_installed(inspect.getsourcefile(finish) or "") and not _KNOWS_WORKERS.search(_source(finish))
+
+
+def is_installed(path: str) -> bool:
+    """A package's file, and not one of the suite."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep))
 
 
 def _source(what: Any) -> str:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from ondol.fleet.hooks_in_workers import is_installed
+
 #: What a hook raises on purpose, to end the session.
 _MEANT = (pytest.exit.Exception, pytest.UsageError, pytest.Session.Interrupted, pytest.Session.Failed)
 
@@ -93,9 +95,7 @@ def _calls(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 def _is_installed(code: CodeType) -> bool:
     own = os.path.dirname(os.path.dirname(__file__))
-    return code.co_filename.startswith(own) or not {"site-packages", "dist-packages"}.isdisjoint(
-        code.co_filename.split(os.sep)
-    )
+    return code.co_filename.startswith(own) or is_installed(code.co_filename)
 
 
 def _told(hook: str, where: str, error: Exception) -> str:
